@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Memory regions as the engines see them, and the table that turns a key into
+ * one.
+ *
+ * Owns: the key rule (index << 8 | tag), bounds and access checks, mapping of
+ * a byte range or a scatter/gather list to runs of memory. Does not own the
+ * memory, its pinning or the region's lifetime: the caller locks alloc and
+ * free, and keeps a region found by ropcie_mr_find() alive while it is used.
+ */
+#ifndef ROPCIE_CORE_MR_H
+#define ROPCIE_CORE_MR_H
+
+#include "ring.h"
+
+/* Access rights; numbers equal to IBTA's as the kernel has them. */
+#define ROPCIE_ACCESS_LOCAL_WRITE BIT(0)
+#define ROPCIE_ACCESS_REMOTE_WRITE BIT(1)
+#define ROPCIE_ACCESS_REMOTE_READ BIT(2)
+#define ROPCIE_ACCESS_REMOTE_ATOMIC BIT(3)
+
+/**
+ * struct ropcie_mr_core - a memory region
+ * @key: lkey and rkey: index << 8 | tag
+ * @access: ROPCIE_ACCESS_*
+ * @pd: number of the protection domain
+ * @iova: address of the first byte as keys' users name it
+ * @length: bytes
+ * @offset: position of the first byte in @pages[0]
+ * @page_shift: log2 of the size of each page
+ * @pages: start address of each page; NULL for a region whose iova is the
+ *	address itself (a kernel DMA region)
+ */
+struct ropcie_mr_core {
+	u32 key;
+	u32 access;
+	u32 pd;
+	u64 iova;
+	u64 length;
+	u32 offset;
+	u32 page_shift;
+	void **pages;
+};
+
+/* A scatter/gather element (IBTA 10.8.2.1). */
+struct ropcie_sge {
+	u64 addr;
+	u32 length;
+	u32 lkey;
+};
+
+/**
+ * struct ropcie_mr_slot - an entry of the table
+ * @mr: the region, or NULL
+ * @next: next free index
+ * @tag: tag of the next key that this entry gives
+ */
+struct ropcie_mr_slot {
+	struct ropcie_mr_core *mr;
+	u32 next;
+	u8 tag;
+};
+
+#define ROPCIE_MR_NONE 0xffffffffu
+#define ROPCIE_MR_MAX BIT(24)
+
+/**
+ * struct ropcie_mr_table - keys to regions
+ * @slots: memory of @size entries, the caller's
+ * @size: number of entries, at most ROPCIE_MR_MAX
+ * @free_head: first free entry (oldest freed first)
+ * @free_tail: last free entry
+ * @used: regions in the table
+ */
+struct ropcie_mr_table {
+	struct ropcie_mr_slot *slots;
+	u32 size;
+	u32 free_head;
+	u32 free_tail;
+	u32 used;
+};
+
+/**
+ * ropcie_mr_table_init() - an empty table
+ * @table: table
+ * @slots: @size entries
+ * @size: number of entries; entry 0 is never given out (key 0 is no key)
+ * @seed: random; makes the first tags unpredictable
+ */
+void ropcie_mr_table_init(struct ropcie_mr_table *table,
+			  struct ropcie_mr_slot *slots, u32 size, u32 seed);
+
+/**
+ * ropcie_mr_add() - give a region a key and make it findable
+ * @table: table; the caller holds its lock
+ * @mr: region, complete but for @key
+ *
+ * Return: 0 with mr->key set, or -ENOSPC. A freed entry is reused as late as
+ * possible and with another tag, so that stale keys are refused.
+ */
+int ropcie_mr_add(struct ropcie_mr_table *table, struct ropcie_mr_core *mr);
+
+/**
+ * ropcie_mr_del() - take a region out
+ * @table: table; the caller holds its lock
+ * @mr: region that ropcie_mr_add() put in
+ */
+void ropcie_mr_del(struct ropcie_mr_table *table, struct ropcie_mr_core *mr);
+
+/**
+ * ropcie_mr_find() - the region of a key, or NULL
+ * @table: table; needs no lock, but the caller must keep freed regions from
+ *	being reused meanwhile (RCU) and take a reference of its own
+ * @key: any 32 bits, trusted in no way
+ */
+struct ropcie_mr_core *ropcie_mr_find(const struct ropcie_mr_table *table,
+				      u32 key);
+
+/**
+ * ropcie_mr_check() - may these bytes be used so?
+ * @mr: region
+ * @pd: protection domain of the queue pair
+ * @addr: first byte
+ * @len: number of bytes; 0 is always within bounds (IBTA 10.6.3.2)
+ * @access: all of these ROPCIE_ACCESS_* are needed
+ *
+ * Return: 0; -EACCES for the wrong domain or missing rights; -ERANGE for bytes
+ * outside the region or a range that wraps.
+ */
+int ropcie_mr_check(const struct ropcie_mr_core *mr, u32 pd, u64 addr, u64 len,
+		    u32 access);
+
+/**
+ * ropcie_mr_map() - runs of memory behind a checked range
+ * @mr: region
+ * @addr: first byte; the range passed ropcie_mr_check()
+ * @len: number of bytes
+ * @vec: runs to fill; neighbouring pages that touch become one run
+ * @max: entries of @vec
+ * @nvec: number of runs used (in: runs already used, which may be extended)
+ *
+ * Return: bytes mapped; less than @len when @vec is full.
+ */
+u32 ropcie_mr_map(const struct ropcie_mr_core *mr, u64 addr, u32 len,
+		  struct ropcie_vec *vec, u32 max, u32 *nvec);
+
+/**
+ * struct ropcie_sge_cursor - a place in a scatter/gather list
+ * @sge: list
+ * @num: entries
+ * @idx: current entry
+ * @off: bytes of it already passed
+ */
+struct ropcie_sge_cursor {
+	const struct ropcie_sge *sge;
+	u32 num;
+	u32 idx;
+	u32 off;
+};
+
+/**
+ * ropcie_sge_length() - sum of the lengths of a list
+ * @sge: list
+ * @num: entries
+ *
+ * Return: bytes, up to 2^32 * num (no overflow).
+ */
+u64 ropcie_sge_length(const struct ropcie_sge *sge, u32 num);
+
+/**
+ * ropcie_sge_seek() - a cursor at byte @off of a list
+ * @cur: result
+ * @sge: list
+ * @num: entries
+ * @off: byte position; at or behind the end gives an exhausted cursor
+ */
+void ropcie_sge_seek(struct ropcie_sge_cursor *cur, const struct ropcie_sge *sge,
+		     u32 num, u64 off);
+
+/**
+ * ropcie_sge_next() - the next piece of a list within one entry
+ * @cur: cursor, advanced by the piece
+ * @want: most bytes wanted
+ * @piece: result: address, length (at most @want) and key
+ *
+ * Entries of length zero are passed over and their key is not looked at.
+ *
+ * Return: true with a piece of at least one byte, false at the end.
+ */
+bool ropcie_sge_next(struct ropcie_sge_cursor *cur, u32 want,
+		     struct ropcie_sge *piece);
+
+#endif /* ROPCIE_CORE_MR_H */

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The only file of kernel/core that knows what it is compiled for: the kernel
+ * or a host program (tests, simulation, benchmarks). It maps types, byte
+ * order, barriers and checks; it holds no logic.
+ */
+#ifndef ROPCIE_CORE_PORT_H
+#define ROPCIE_CORE_PORT_H
+
+#ifdef __KERNEL__
+
+#include <linux/bug.h>
+#include <linux/build_bug.h>
+#include <linux/compiler.h>
+#include <linux/errno.h>
+#include <linux/kernel.h>
+#include <linux/minmax.h>
+#include <linux/nospec.h>
+#include <linux/string.h>
+#include <linux/types.h>
+#include <asm/barrier.h>
+#include <asm/byteorder.h>
+
+#else /* host */
+
+#include "port_host.h"
+
+#endif /* __KERNEL__ */
+
+/*
+ * ropcie_link_wmb() - order earlier stores to a peer's memory before later
+ * ones. A write-combining mapping needs a real store fence; ordinary memory
+ * needs only what the memory model asks of a release.
+ */
+static inline void ropcie_link_wmb(bool write_combining)
+{
+	if (write_combining)
+		wmb(); /* drains write-combining buffers */
+	else
+		smp_wmb(); /* pairs with the acquire in ropcie_lane_recv() */
+}
+
+/* The expression must hold by construction; a peer or user can not break it. */
+#define ROPCIE_ASSERT(cond) WARN_ON_ONCE(!(cond))
+
+#endif /* ROPCIE_CORE_PORT_H */

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "mq_id.h"
+#include "requester.h"
+
+static struct ropcie_send_wqe *wqe_at(const struct ropcie_requester *req,
+				      u32 idx)
+{
+	return (struct ropcie_send_wqe *)((char *)req->ring +
+		(size_t)(idx & (req->size - 1)) * req->stride);
+}
+
+void ropcie_req_init(struct ropcie_requester *req, void *ring, u32 size,
+		     u32 stride)
+{
+	memset(req, 0, sizeof(*req));
+	req->ring = ring;
+	req->size = size;
+	req->stride = stride;
+}
+
+void ropcie_req_connect(struct ropcie_requester *req,
+			const struct ropcie_req_attr *attr)
+{
+	req->attr = *attr;
+	req->psn = attr->psn & ROPCIE_PSN_MASK;
+	req->next_psn = req->psn;
+	req->acked_psn = req->psn;
+	req->max_psn = req->psn;
+	req->rnr_left = attr->rnr_retry;
+	req->retry_left = attr->retry_cnt;
+}
+
+/* Give the work request at the fresh end its place in the PSN sequence. */
+static void assign_psn(struct ropcie_requester *req,
+		       struct ropcie_send_wqe *wqe)
+{
+	wqe->psn = req->next_psn;
+	wqe->npsn = wqe->length ? DIV_ROUND_UP(wqe->length, req->attr.frag) : 1;
+	wqe->ssn = req->ssn++;
+	req->next_psn = ropcie_psn_add(wqe->psn, wqe->npsn);
+	req->fresh++;
+}
+
+/*
+ * PSNs in flight stay far below half of the 24-bit circle, so that old and
+ * new can be told apart.
+ */
+#define MAX_INFLIGHT BIT(22)
+
+/*
+ * IBTA 9.7.7.2: beyond the credit limit one request may be under way, to find
+ * out whether the other end has receives again.
+ */
+static bool may_send(const struct ropcie_requester *req,
+		     const struct ropcie_send_wqe *wqe)
+{
+	if (ropcie_psn_diff(req->psn, req->acked_psn) >= (s32)MAX_INFLIGHT)
+		return false;
+	if (req->off || req->next == req->tail)
+		return true;
+	return (s32)(wqe->ssn - req->credit_limit) < 0;
+}
+
+static void build_send(const struct ropcie_requester *req,
+		       const struct ropcie_send_wqe *wqe,
+		       struct ropcie_req_rec *rec)
+{
+	struct ropcie_hdr *hdr = &rec->hdr;
+	u32 left = wqe->length - req->off;
+
+	memset(rec, 0, sizeof(*rec));
+	rec->wqe = wqe;
+	rec->off = req->off;
+	rec->last = left <= req->attr.frag;
+	hdr->op = wqe->op;
+	hdr->mq = ropcie_mq_id(req->attr.dest_qpn, ROPCIE_MQ_REQUEST);
+	hdr->src_qpn = req->attr.src_qpn;
+	hdr->psn = req->psn;
+	hdr->msg_len = wqe->length;
+	hdr->frag_len = rec->last ? left : req->attr.frag;
+	if (!req->off)
+		hdr->flags |= ROPCIE_F_FIRST;
+	if (!rec->last)
+		return;
+	hdr->flags |= ROPCIE_F_LAST | ROPCIE_F_ACKREQ;
+	if (wqe->flags & ROPCIE_WR_SOLICITED)
+		hdr->flags |= ROPCIE_F_SOLICITED;
+	if (wqe->flags & ROPCIE_WR_IMM) {
+		hdr->flags |= ROPCIE_F_IMM;
+		hdr->imm = wqe->imm;
+	}
+}
+
+enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
+					struct ropcie_req_rec *rec)
+{
+	struct ropcie_send_wqe *wqe;
+
+	if (req->error)
+		return ROPCIE_REQ_FAILED;
+	if (req->rnr_wait || req->local_error)
+		return ROPCIE_REQ_WAIT;
+	if (req->next - req->tail == ropcie_req_pending(req))
+		return ROPCIE_REQ_IDLE;
+	wqe = wqe_at(req, req->next);
+	if (req->next == req->fresh) {
+		if (req->draining)
+			return ROPCIE_REQ_IDLE;
+		assign_psn(req, wqe);
+	}
+	if (!may_send(req, wqe))
+		return ROPCIE_REQ_WAIT;
+	build_send(req, wqe, rec);
+	return ROPCIE_REQ_SEND;
+}
+
+void ropcie_req_sent(struct ropcie_requester *req,
+		     const struct ropcie_req_rec *rec, u64 now)
+{
+	req->psn = ropcie_psn_add(req->psn, 1);
+	if (ropcie_psn_diff(req->psn, req->max_psn) > 0)
+		req->max_psn = req->psn;
+	if (rec->last) {
+		req->next++;
+		req->off = 0;
+	} else {
+		req->off += rec->hdr.frag_len;
+	}
+	if (!req->deadline && req->attr.timeout_ns)
+		req->deadline = now + req->attr.timeout_ns;
+}
+
+void ropcie_req_fail(struct ropcie_requester *req, u8 status)
+{
+	if (!req->error)
+		req->error = status;
+	req->deadline = 0;
+	req->rnr_wait = false;
+}
+
+void ropcie_req_local_error(struct ropcie_requester *req, u8 status)
+{
+	req->local_error = status;
+	if (req->next == req->tail)
+		ropcie_req_fail(req, status);
+}
+
+/* Continue with the record that has this PSN (acked_psn to max_psn). */
+static void set_cursor(struct ropcie_requester *req, u32 psn)
+{
+	u32 idx;
+
+	/* A request that failed before it was sent will fail again when due. */
+	req->local_error = 0;
+	req->psn = psn;
+	req->off = 0;
+	for (idx = req->tail; idx != req->fresh; idx++) {
+		const struct ropcie_send_wqe *wqe = wqe_at(req, idx);
+		u32 nth = (psn - wqe->psn) & ROPCIE_PSN_MASK;
+
+		if (nth < wqe->npsn) {
+			req->off = nth * req->attr.frag;
+			break;
+		}
+	}
+	req->next = idx;
+}
+
+/* All PSNs before this one are done. */
+static void acknowledge(struct ropcie_requester *req, u32 psn, u64 now)
+{
+	if (psn == req->acked_psn)
+		return;
+	req->acked_psn = psn;
+	req->retry_left = req->attr.retry_cnt;
+	req->rnr_left = req->attr.rnr_retry;
+	req->extended = 0;
+	/* A late answer may overtake a cursor that went back. */
+	if (ropcie_psn_diff(psn, req->psn) > 0)
+		set_cursor(req, psn);
+	if (req->rnr_wait)
+		return;
+	req->deadline = psn == req->max_psn || !req->attr.timeout_ns ?
+			0 : now + req->attr.timeout_ns;
+}
+
+static void take_credits(struct ropcie_requester *req,
+			 const struct ropcie_hdr *hdr)
+{
+	/* MSN has 24 bits: it lies at or behind the newest ssn. */
+	u32 behind = (req->ssn - hdr->msn) & ROPCIE_PSN_MASK;
+
+	req->credit_limit = req->ssn - behind + hdr->credits;
+	if (hdr->credits && req->rnr_wait) {
+		/* The other end says that it is ready: no need to wait on. */
+		req->rnr_wait = false;
+		req->deadline = 0;
+	}
+}
+
+static void go_back(struct ropcie_requester *req, u32 psn)
+{
+	set_cursor(req, psn);
+	req->deadline = 0;
+}
+
+static void on_rnr(struct ropcie_requester *req, const struct ropcie_hdr *hdr,
+		   u64 now)
+{
+	if (req->attr.rnr_retry != 7) {
+		if (!req->rnr_left) {
+			ropcie_req_fail(req, ROPCIE_WC_RNR_RETRY_EXC_ERR);
+			return;
+		}
+		req->rnr_left--;
+	}
+	go_back(req, hdr->psn);
+	req->rnr_wait = true;
+	req->deadline = now + ropcie_rnr_timer_ns(hdr->timer);
+}
+
+static void retry(struct ropcie_requester *req, u32 psn)
+{
+	if (!req->retry_left) {
+		ropcie_req_fail(req, ROPCIE_WC_RETRY_EXC_ERR);
+		return;
+	}
+	req->retry_left--;
+	go_back(req, psn);
+}
+
+bool ropcie_req_response(struct ropcie_requester *req,
+			 const struct ropcie_hdr *hdr, u64 now)
+{
+	static const u8 fatal[ROPCIE_SYNDROME_END] = {
+		[ROPCIE_NAK_INV_REQ] = ROPCIE_WC_REM_INV_REQ_ERR,
+		[ROPCIE_NAK_REM_ACCESS] = ROPCIE_WC_REM_ACCESS_ERR,
+		[ROPCIE_NAK_REM_OP] = ROPCIE_WC_REM_OP_ERR,
+	};
+	bool ack = hdr->syndrome == ROPCIE_ACK;
+	/* First PSN that the answer does not call done. */
+	u32 psn = ropcie_psn_add(hdr->psn, ack);
+
+	if (req->error || hdr->src_qpn != req->attr.dest_qpn)
+		return false;
+	if (ropcie_psn_diff(psn, req->acked_psn) < 0 ||
+	    ropcie_psn_diff(psn, req->max_psn) > 0 ||
+	    (!ack && psn == req->max_psn))
+		return false;
+
+	acknowledge(req, psn, now);
+	if (ack)
+		take_credits(req, hdr);
+	else if (hdr->syndrome == ROPCIE_RNR_NAK)
+		on_rnr(req, hdr, now);
+	else if (hdr->syndrome == ROPCIE_NAK_SEQ)
+		retry(req, psn);
+	else
+		ropcie_req_fail(req, fatal[hdr->syndrome]);
+	return true;
+}
+
+bool ropcie_req_timeout(struct ropcie_requester *req, u64 now, bool delivered)
+{
+	if (!req->deadline || now < req->deadline || req->error)
+		return false;
+	if (req->rnr_wait) {
+		req->rnr_wait = false;
+		req->deadline = 0;
+		return true;
+	}
+	if (!delivered && req->extended < ROPCIE_REQ_PATIENCE) {
+		req->extended++;
+		req->deadline = now + req->attr.timeout_ns;
+		return false;
+	}
+	req->extended = 0;
+	retry(req, req->acked_psn);
+	return true;
+}
+
+static void pop(struct ropcie_requester *req, u8 status,
+		struct ropcie_req_comp *comp)
+{
+	const struct ropcie_send_wqe *wqe = wqe_at(req, req->tail);
+
+	comp->wr_id = wqe->wr_id;
+	comp->length = wqe->length;
+	comp->op = wqe->op;
+	comp->flags = wqe->flags;
+	comp->status = status;
+	/* The poster may fill the entry again from here on. */
+	smp_store_release(&req->tail, req->tail + 1);
+}
+
+bool ropcie_req_complete(struct ropcie_requester *req,
+			 struct ropcie_req_comp *comp)
+{
+	const struct ropcie_send_wqe *wqe = wqe_at(req, req->tail);
+
+	if (req->reported)
+		return false;
+	if (req->tail != req->fresh &&
+	    ropcie_psn_diff(ropcie_psn_add(wqe->psn, wqe->npsn),
+			    req->acked_psn) <= 0) {
+		pop(req, ROPCIE_WC_SUCCESS, comp);
+		return true;
+	}
+	if (req->local_error && req->tail == req->next)
+		ropcie_req_fail(req, req->local_error);
+	if (!req->error || !ropcie_req_pending(req))
+		return false;
+	req->reported = true;
+	pop(req, req->error, comp);
+	return true;
+}
+
+bool ropcie_req_flush(struct ropcie_requester *req,
+		      struct ropcie_req_comp *comp)
+{
+	/* The queue has ended: from here on nothing completes but by this. */
+	ropcie_req_fail(req, ROPCIE_WC_WR_FLUSH_ERR);
+	req->reported = true;
+	if (!ropcie_req_pending(req))
+		return false;
+	pop(req, ROPCIE_WC_WR_FLUSH_ERR, comp);
+	return true;
+}

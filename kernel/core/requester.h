@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The requester of a reliable connection: the send queue from the first
+ * record of a work request to its completion (IBTA 9.7.3, 9.7.5, 9.7.7).
+ *
+ * Owns: PSNs, message sequence and credits, go-back-N after an RNR NAK, a
+ * sequence NAK or a time-out, retry counters, completions in order. It does
+ * not lock, copy payload, know memory regions or read clocks: the caller does
+ * and tells it. All calls for one requester are serialized by the caller,
+ * but for ropcie_req_post(), which one poster may run at the same time.
+ *
+ * How a caller drives it:
+ *   ropcie_req_post()                     a work request enters
+ *   while (ropcie_req_next() == SEND)     the next record
+ *       put it in the lane; ropcie_req_sent(); or leave it when that is full
+ *   ropcie_req_response()                 an ACK record came
+ *   ropcie_req_timeout()                  the deadline passed
+ *   while (ropcie_req_complete())         completions, in order
+ *   requester in error: QP to ERR, then ropcie_req_flush()
+ */
+#ifndef ROPCIE_CORE_REQUESTER_H
+#define ROPCIE_CORE_REQUESTER_H
+
+#include "mr.h"
+#include "status.h"
+#include "wire.h"
+
+/* How often a busy link may put a time-out off, before it counts. */
+#define ROPCIE_REQ_PATIENCE 15
+
+/* Send flags. */
+#define ROPCIE_WR_SIGNALED BIT(0)
+#define ROPCIE_WR_SOLICITED BIT(1)
+#define ROPCIE_WR_FENCE BIT(2)
+#define ROPCIE_WR_IMM BIT(3)
+
+/**
+ * struct ropcie_send_wqe - a work request in the send queue
+ * @wr_id: the poster's
+ * @length: message bytes, sum of the list, at most ROPCIE_MAX_MSG
+ * @imm: immediate data
+ * @op: enum ropcie_op of its records
+ * @flags: ROPCIE_WR_*
+ * @num_sge: entries of @sge
+ * @psn: first PSN, once sent
+ * @npsn: number of records
+ * @ssn: send sequence number (IBTA 9.7.7.2): counts work requests
+ * @sge: list
+ */
+struct ropcie_send_wqe {
+	u64 wr_id;
+	u32 length;
+	u32 imm;
+	u8 op;
+	u8 flags;
+	u8 num_sge;
+	u32 psn;
+	u32 npsn;
+	u32 ssn;
+	struct ropcie_sge sge[];
+};
+
+/**
+ * struct ropcie_req_attr - connection attributes that the requester honours
+ * @psn: first PSN (sq_psn)
+ * @frag: payload bytes of all but the last record of a message
+ * @dest_qpn: QP at the other end
+ * @src_qpn: own QP number
+ * @retry_cnt: 0 to 7
+ * @rnr_retry: 0 to 6, or 7 for ever
+ * @timeout_ns: time without an answer before a retry, 0 for never
+ */
+struct ropcie_req_attr {
+	u32 psn;
+	u32 frag;
+	u32 dest_qpn;
+	u32 src_qpn;
+	u8 retry_cnt;
+	u8 rnr_retry;
+	u64 timeout_ns;
+};
+
+/**
+ * struct ropcie_requester - requester state
+ * @ring: @size work requests of @stride bytes each
+ * @size: entries, a power of two
+ * @stride: bytes from one to the next
+ * @head: next to post (written by the poster with release)
+ * @next: next to send
+ * @tail: oldest not completed
+ * @off: bytes of @next already sent
+ * @fresh: work requests at or behind this have no PSN yet
+ * @psn: PSN of the next record
+ * @next_psn: PSN that the next fresh work request will get
+ * @acked_psn: all PSNs before this are acknowledged
+ * @max_psn: PSN behind the last one that was ever sent
+ * @ssn: number of the next fresh work request
+ * @credit_limit: requests that consume a receive may be sent freely below
+ *	this ssn; one at or above it only when nothing else is outstanding
+ * @rnr_left: RNR retries left
+ * @retry_left: retries left
+ * @extended: how often the deadline was put off because the link was busy
+ * @rnr_wait: waiting for @deadline after an RNR NAK
+ * @deadline: when to call ropcie_req_timeout(), 0 for never
+ * @draining: send no new work request (SQD)
+ * @error: status of the oldest work request that is not acknowledged, which
+ *	ended the queue; or success
+ * @reported: the completion with @error was taken
+ * @local_error: status that the work request at @next failed with before it
+ *	was sent; becomes @error when its predecessors are done
+ * @attr: attributes
+ */
+struct ropcie_requester {
+	void *ring;
+	u32 size;
+	u32 stride;
+	u32 head;
+	u32 next;
+	u32 tail;
+	u32 off;
+	u32 fresh;
+	u32 psn;
+	u32 next_psn;
+	u32 acked_psn;
+	u32 max_psn;
+	u32 ssn;
+	u32 credit_limit;
+	u8 rnr_left;
+	u8 retry_left;
+	u8 extended;
+	bool rnr_wait;
+	bool draining;
+	u64 deadline;
+	u8 error;
+	u8 local_error;
+	bool reported;
+	struct ropcie_req_attr attr;
+};
+
+enum ropcie_req_verdict {
+	ROPCIE_REQ_IDLE, /* nothing to send */
+	ROPCIE_REQ_SEND, /* a record is ready */
+	ROPCIE_REQ_WAIT, /* for credits, an RNR timer, or an answer */
+	ROPCIE_REQ_FAILED /* the queue is in error */
+};
+
+/**
+ * struct ropcie_req_rec - the next record to send
+ * @hdr: its header
+ * @wqe: work request whose payload it carries
+ * @off: first payload byte within the message
+ * @last: last record of its message
+ */
+struct ropcie_req_rec {
+	struct ropcie_hdr hdr;
+	const struct ropcie_send_wqe *wqe;
+	u32 off;
+	bool last;
+};
+
+/* A completion of the send queue. */
+struct ropcie_req_comp {
+	u64 wr_id;
+	u32 length;
+	u8 op;
+	u8 flags;
+	u8 status;
+};
+
+/**
+ * ropcie_req_init() - an empty send queue over caller's memory
+ * @req: requester
+ * @ring: @size * @stride bytes
+ * @size: entries, a power of two
+ * @stride: bytes of a struct ropcie_send_wqe with its longest list
+ */
+void ropcie_req_init(struct ropcie_requester *req, void *ring, u32 size,
+		     u32 stride);
+
+/**
+ * ropcie_req_connect() - take connection attributes (RTR to RTS)
+ * @req: requester with an empty queue
+ * @attr: attributes
+ */
+void ropcie_req_connect(struct ropcie_requester *req,
+			const struct ropcie_req_attr *attr);
+
+/* Entries of the ring that are free for ropcie_req_slot(). */
+static inline u32 ropcie_req_space(const struct ropcie_requester *req)
+{
+	/* The engine is done with an entry before tail moves past it. */
+	return req->size - (req->head - smp_load_acquire(&req->tail));
+}
+
+/* Work requests that have not completed. */
+static inline u32 ropcie_req_pending(const struct ropcie_requester *req)
+{
+	/* Entries are filled before head moves past them. */
+	return smp_load_acquire(&req->head) - READ_ONCE(req->tail);
+}
+
+/* The entry to fill before ropcie_req_post(); needs ropcie_req_space() > 0. */
+static inline struct ropcie_send_wqe *
+ropcie_req_slot(const struct ropcie_requester *req)
+{
+	return (struct ropcie_send_wqe *)((char *)req->ring +
+		(size_t)(req->head & (req->size - 1)) * req->stride);
+}
+
+/* Make the entry that ropcie_req_slot() gave visible to the engine. */
+static inline void ropcie_req_post(struct ropcie_requester *req)
+{
+	/* Pairs with the acquire in ropcie_req_pending(). */
+	smp_store_release(&req->head, req->head + 1);
+}
+
+/**
+ * ropcie_req_next() - what to send now
+ * @req: requester
+ * @rec: result for ROPCIE_REQ_SEND; nothing changes until ropcie_req_sent()
+ *	but that a fresh work request gets its PSNs
+ */
+enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
+					struct ropcie_req_rec *rec);
+
+/**
+ * ropcie_req_sent() - the record of ropcie_req_next() is in the lane
+ * @req: requester
+ * @rec: that record
+ * @now: time in ns
+ */
+void ropcie_req_sent(struct ropcie_requester *req,
+		     const struct ropcie_req_rec *rec, u64 now);
+
+/**
+ * ropcie_req_local_error() - the work request of ropcie_req_next() is bad
+ * @req: requester
+ * @status: its completion status
+ *
+ * Its predecessors still complete first (IBTA 10.8.3.3, order).
+ */
+void ropcie_req_local_error(struct ropcie_requester *req, u8 status);
+
+/**
+ * ropcie_req_response() - an ACK record came
+ * @req: requester
+ * @hdr: validated header
+ * @now: time in ns
+ *
+ * Stale and impossible acknowledges are ignored.
+ *
+ * Return: true when there may be completions to take or records to send.
+ */
+bool ropcie_req_response(struct ropcie_requester *req,
+			 const struct ropcie_hdr *hdr, u64 now);
+
+/**
+ * ropcie_req_timeout() - the deadline passed
+ * @req: requester
+ * @now: time in ns; before the deadline nothing happens
+ * @delivered: the peer has taken all records from the lane and this side has
+ *	taken all of the peer's: only then does silence mean that the QP at the
+ *	other end did not answer, and a retry is counted. A link that is never
+ *	idle puts the deadline off ROPCIE_REQ_PATIENCE times at most
+ *
+ * Return: true when there is something to send or the queue is in error.
+ */
+bool ropcie_req_timeout(struct ropcie_requester *req, u64 now, bool delivered);
+
+/**
+ * ropcie_req_fail() - end the queue: its oldest work request gets @status
+ * @req: requester
+ * @status: e.g. ROPCIE_WC_RETRY_EXC_ERR when the link is lost
+ */
+void ropcie_req_fail(struct ropcie_requester *req, u8 status);
+
+/**
+ * ropcie_req_complete() - the next completion that is due, in order
+ * @req: requester
+ * @comp: result; without ROPCIE_WR_SIGNALED and with success the caller
+ *	gives the poster none
+ *
+ * After the one with an error status nothing more completes until
+ * ropcie_req_flush().
+ *
+ * Return: true with a completion.
+ */
+bool ropcie_req_complete(struct ropcie_requester *req,
+			 struct ropcie_req_comp *comp);
+
+/**
+ * ropcie_req_flush() - the next work request flushed in the ERR state
+ * @req: requester; ropcie_req_complete() has returned false
+ * @comp: result, status ROPCIE_WC_WR_FLUSH_ERR
+ *
+ * The first call ends the queue, also when it was empty: what is posted later
+ * is flushed too, and nothing is sent until ropcie_req_init().
+ *
+ * Return: true with a completion, false when the queue is empty.
+ */
+bool ropcie_req_flush(struct ropcie_requester *req,
+		      struct ropcie_req_comp *comp);
+
+/*
+ * Every work request that has been begun is done (SQD): also those that have to
+ * be sent again.
+ */
+static inline bool ropcie_req_drained(const struct ropcie_requester *req)
+{
+	return req->tail == req->fresh;
+}
+
+#endif /* ROPCIE_CORE_REQUESTER_H */

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The responder of a reliable connection: requests in PSN order, receives
+ * consumed one per message, answers owed (IBTA 9.7.4, 9.7.5.2.8, 9.9.3).
+ *
+ * Owns: expected PSN, MSN, the message being received, which answer is owed
+ * and its coalescing, credits. It does not lock, copy payload or hold the
+ * receive queue: the caller does, and tells it how many receives are ready.
+ * All calls for one responder are serialized by the caller.
+ *
+ * How a caller drives it, for each record:
+ *   v = ropcie_rsp_request()
+ *   ROPCIE_RSP_PLACE: copy the payload to @off of the current receive, then
+ *       ropcie_rsp_placed(), or ropcie_rsp_fail() when the copy may not be
+ *   at the end of a batch: if (ropcie_rsp_owes()) build, send,
+ *       ropcie_rsp_answered()
+ */
+#ifndef ROPCIE_CORE_RESPONDER_H
+#define ROPCIE_CORE_RESPONDER_H
+
+#include "status.h"
+#include "wire.h"
+
+/**
+ * struct ropcie_rsp_attr - connection attributes that the responder honours
+ * @psn: first PSN to expect (rq_psn)
+ * @dest_qpn: QP at the other end; records of others are dropped
+ * @src_qpn: own QP number
+ * @min_rnr_timer: RNR timer code to ask for
+ */
+struct ropcie_rsp_attr {
+	u32 psn;
+	u32 dest_qpn;
+	u32 src_qpn;
+	u8 min_rnr_timer;
+};
+
+/**
+ * struct ropcie_responder - responder state
+ * @epsn: next PSN
+ * @msn: messages completed
+ * @in_msg: between the first and the last record of a message
+ * @msg_len: bytes of that message
+ * @msg_off: bytes received of it
+ * @owes: an answer is owed
+ * @nak: its syndrome
+ * @nak_sent: an RNR or sequence NAK was owed for the current epsn: what comes
+ *	behind it is dropped without another one
+ * @dead: a fatal NAK is owed or sent; everything else is dropped
+ * @starved: the last answer said that there are, or were, no receives
+ * @attr: attributes
+ */
+struct ropcie_responder {
+	u32 epsn;
+	u32 msn;
+	bool in_msg;
+	bool owes;
+	bool nak_sent;
+	bool dead;
+	bool starved;
+	u8 nak;
+	u32 msg_len;
+	u32 msg_off;
+	struct ropcie_rsp_attr attr;
+};
+
+enum ropcie_rsp_verdict {
+	ROPCIE_RSP_DROP, /* nothing to do with the payload */
+	ROPCIE_RSP_PLACE, /* payload belongs to the current receive */
+	ROPCIE_RSP_TOO_LONG, /* the receive is too short: LOC_LEN_ERR */
+	ROPCIE_RSP_INVALID /* the request breaks the protocol: QP to ERR */
+};
+
+/**
+ * struct ropcie_rsp_place - where the payload of a record goes
+ * @off: byte position within the current receive
+ * @first: the message begins: the current receive is the head of the queue
+ * @last: the message is complete when this is placed
+ */
+struct ropcie_rsp_place {
+	u32 off;
+	bool first;
+	bool last;
+};
+
+/**
+ * ropcie_rsp_connect() - start (INIT to RTR)
+ * @rsp: responder
+ * @attr: attributes
+ */
+void ropcie_rsp_connect(struct ropcie_responder *rsp,
+			const struct ropcie_rsp_attr *attr);
+
+/**
+ * ropcie_rsp_request() - what to do with a request record
+ * @rsp: responder
+ * @hdr: validated header
+ * @ready: receives in the queue, the current one included
+ * @room: bytes of the receive at the head of the queue (ready > 0)
+ * @place: result for ROPCIE_RSP_PLACE
+ *
+ * After TOO_LONG and INVALID the fatal NAK is owed; the caller completes the
+ * current receive with LOC_LEN_ERR (TOO_LONG), sends the answer and takes the
+ * QP to ERR.
+ */
+enum ropcie_rsp_verdict ropcie_rsp_request(struct ropcie_responder *rsp,
+					   const struct ropcie_hdr *hdr,
+					   u32 ready, u64 room,
+					   struct ropcie_rsp_place *place);
+
+/**
+ * ropcie_rsp_placed() - the payload of the last PLACE is in its buffer
+ * @rsp: responder
+ * @hdr: header of that record
+ *
+ * Return: true when the message is complete: the current receive completes
+ * with success and leaves the queue.
+ */
+bool ropcie_rsp_placed(struct ropcie_responder *rsp,
+		       const struct ropcie_hdr *hdr);
+
+/**
+ * ropcie_rsp_fail() - the payload of the last PLACE may not be placed
+ * @rsp: responder
+ * @syndrome: fatal NAK to owe, e.g. ROPCIE_NAK_REM_OP
+ */
+void ropcie_rsp_fail(struct ropcie_responder *rsp, enum ropcie_syndrome syndrome);
+
+/* Is there an answer to send? */
+static inline bool ropcie_rsp_owes(const struct ropcie_responder *rsp)
+{
+	return rsp->owes;
+}
+
+/**
+ * ropcie_rsp_answer() - build the answer that is owed
+ * @rsp: responder
+ * @ready: receives in the queue, not counting one in use
+ * @hdr: result; mq is the response queue of the other end
+ */
+void ropcie_rsp_answer(const struct ropcie_responder *rsp, u32 ready,
+		       struct ropcie_hdr *hdr);
+
+/**
+ * ropcie_rsp_answered() - that answer is in the lane
+ * @rsp: responder
+ * @hdr: answer that was sent
+ */
+void ropcie_rsp_answered(struct ropcie_responder *rsp,
+			 const struct ropcie_hdr *hdr);
+
+/**
+ * ropcie_rsp_replenished() - receives were posted
+ * @rsp: responder
+ *
+ * When the other end was told that there were none, an unsolicited
+ * acknowledge with credits becomes due (IBTA 9.7.7.2).
+ *
+ * Return: true when an answer is owed now.
+ */
+bool ropcie_rsp_replenished(struct ropcie_responder *rsp);
+
+#endif /* ROPCIE_CORE_RESPONDER_H */

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The wire format: one 64-byte slot per record, written by the sender into a
+ * lane of the receiver's memory, and the header that it decodes to.
+ *
+ * Owns: layout, encoding, decoding and the validation of single records. It
+ * knows nothing of rings (ring.h) or of QP state (requester.h, responder.h).
+ * docs/protocol.md is the same in prose.
+ */
+#ifndef ROPCIE_CORE_WIRE_H
+#define ROPCIE_CORE_WIRE_H
+
+#include "port.h"
+
+#define ROPCIE_WIRE_VERSION 1
+#define ROPCIE_SLOT_SIZE 64
+/* Payload bytes that fit into the slot of a record whose opcode allows it. */
+#define ROPCIE_SLOT_INLINE 28
+/* Most payload that one record carries: the netdev's largest frame. */
+#define ROPCIE_MAX_FRAG 65536
+/* Largest message (IBTA C9-29: 2^31 octets). */
+#define ROPCIE_MAX_MSG BIT(31)
+#define ROPCIE_QPN_MASK 0xffffff
+#define ROPCIE_PSN_MASK 0xffffff
+
+/**
+ * enum ropcie_op - what a record is
+ * @ROPCIE_OP_SEND: a fragment of a SEND message; payload in slot or ring
+ * @ROPCIE_OP_ACK: acknowledge of RC requests; carries an AETH-like syndrome
+ * @ROPCIE_OP_ETH: one Ethernet frame of the netdev; unconnected
+ * @ROPCIE_OP_END: one more than the highest
+ *
+ * 0 is never valid. Numbers 16 to 23 are reserved for RDMA WRITE, READ
+ * request, READ response and atomics.
+ */
+enum ropcie_op {
+	ROPCIE_OP_SEND = 1,
+	ROPCIE_OP_ACK = 2,
+	ROPCIE_OP_ETH = 3,
+	ROPCIE_OP_END
+};
+
+/* Flags of a record; a decoder refuses those that its opcode does not know. */
+#define ROPCIE_F_FIRST BIT(0) /* first fragment of its message */
+#define ROPCIE_F_LAST BIT(1) /* last fragment of its message */
+#define ROPCIE_F_IMM BIT(2) /* imm holds immediate data */
+#define ROPCIE_F_SOLICITED BIT(3) /* solicited event (IBTA BTH.SE) */
+#define ROPCIE_F_ACKREQ BIT(4) /* the responder must acknowledge */
+
+/**
+ * enum ropcie_syndrome - what an ACK record says (IBTA 9.7.5.2.1, AETH)
+ * @ROPCIE_ACK: all requests up to and with psn are done
+ * @ROPCIE_RNR_NAK: all before psn are done, psn found no receive; retry after
+ *	the time that timer encodes
+ * @ROPCIE_NAK_SEQ: all before psn are done, psn is missing; go back to it
+ * @ROPCIE_NAK_INV_REQ: psn is an invalid request
+ * @ROPCIE_NAK_REM_ACCESS: psn has no right to the memory that it names
+ * @ROPCIE_NAK_REM_OP: the responder could not complete psn
+ * @ROPCIE_SYNDROME_END: one more than the highest
+ */
+enum ropcie_syndrome {
+	ROPCIE_ACK = 0,
+	ROPCIE_RNR_NAK,
+	ROPCIE_NAK_SEQ,
+	ROPCIE_NAK_INV_REQ,
+	ROPCIE_NAK_REM_ACCESS,
+	ROPCIE_NAK_REM_OP,
+	ROPCIE_SYNDROME_END
+};
+
+/**
+ * struct ropcie_slot - a record as it lies in shared memory
+ * @op: enum ropcie_op
+ * @flags: ROPCIE_F_*
+ * @rsvd: zero
+ * @mq: destination message queue (mq_id.h)
+ * @src_qpn: sending QP, 24 bits; zero for ROPCIE_OP_ETH
+ * @psn: packet sequence number, 24 bits
+ * @msg_len: bytes of the whole message
+ * @frag_len: payload bytes of this record
+ * @imm: immediate data as the poster gave it (network order, opaque here)
+ * @inl: payload of records with at most ROPCIE_SLOT_INLINE bytes; what it
+ *	does not fill is ignored
+ * @aeth: operands of ROPCIE_OP_ACK
+ * @operands: zero for all others
+ * @valid: epoch << 32 | low 32 bits of (slot position + 1); written last
+ */
+struct ropcie_slot {
+	u8 op;
+	u8 flags;
+	__le16 rsvd;
+	__le32 mq;
+	__le32 src_qpn;
+	__le32 psn;
+	__le32 msg_len;
+	__le32 frag_len;
+	__le32 imm;
+	union {
+		u8 inl[ROPCIE_SLOT_INLINE];
+		struct {
+			__le32 msn;
+			__le32 credits;
+			u8 syndrome;
+			u8 timer;
+			u8 rsvd[18];
+		} aeth;
+		__le32 operands[ROPCIE_SLOT_INLINE / 4];
+	};
+	__le64 valid;
+};
+
+static_assert(sizeof(struct ropcie_slot) == ROPCIE_SLOT_SIZE, "slot size");
+static_assert(offsetof(struct ropcie_slot, imm) == 24, "slot layout");
+static_assert(offsetof(struct ropcie_slot, inl) == 28, "slot layout");
+static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
+
+/**
+ * struct ropcie_hdr - a record's header in private memory and native order
+ * @op: enum ropcie_op
+ * @flags: ROPCIE_F_*
+ * @mq: destination message queue
+ * @src_qpn: sending QP
+ * @psn: packet sequence number
+ * @msg_len: bytes of the whole message
+ * @frag_len: payload bytes of this record
+ * @imm: immediate data, opaque
+ * @msn: ACK: messages completed by the responder, 24 bits
+ * @credits: ACK: receive work requests ready beyond @msn
+ * @syndrome: ACK: enum ropcie_syndrome
+ * @timer: ACK: RNR timer code (IBTA table 45), 0 to 31
+ */
+struct ropcie_hdr {
+	u8 op;
+	u8 flags;
+	u32 mq;
+	u32 src_qpn;
+	u32 psn;
+	u32 msg_len;
+	u32 frag_len;
+	u32 imm;
+	u32 msn;
+	u32 credits;
+	u8 syndrome;
+	u8 timer;
+};
+
+/**
+ * ropcie_valid() - the valid word of the record at a slot position
+ * @epoch: epoch that the receiver announced
+ * @pos: free-running slot position
+ */
+static inline u64 ropcie_valid(u32 epoch, u64 pos)
+{
+	return ((u64)epoch << 32) | (u32)(pos + 1);
+}
+
+/**
+ * ropcie_hdr_inline() - does the payload of @hdr ride in the slot?
+ * @hdr: header with a valid opcode
+ */
+static inline bool ropcie_hdr_inline(const struct ropcie_hdr *hdr)
+{
+	return hdr->op == ROPCIE_OP_SEND && hdr->frag_len <= ROPCIE_SLOT_INLINE;
+}
+
+/**
+ * ropcie_hdr_ring_len() - bytes that the record takes of the payload ring
+ * @hdr: header with a valid opcode
+ */
+static inline u32 ropcie_hdr_ring_len(const struct ropcie_hdr *hdr)
+{
+	if (ropcie_hdr_inline(hdr))
+		return 0;
+	return ALIGN(hdr->frag_len, (u32)ROPCIE_SLOT_SIZE);
+}
+
+/**
+ * ropcie_wire_encode() - write all of a slot but its inline payload and valid
+ * @hdr: header; must be valid
+ * @slot: private slot to fill; bytes not used are zero
+ */
+void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot);
+
+/**
+ * ropcie_wire_decode() - check a slot and turn it into a header
+ * @slot: private copy of a slot; never the shared memory itself
+ * @hdr: result
+ *
+ * Return: 0, or -EBADMSG when any field is out of its range, a reserved field
+ * is not zero, or fields contradict each other.
+ */
+int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr);
+
+/**
+ * ropcie_psn_diff() - signed distance of two PSNs in the 24-bit circle
+ * @a: minuend
+ * @b: subtrahend
+ *
+ * Return: a - b, from -2^23 to 2^23 - 1.
+ */
+static inline s32 ropcie_psn_diff(u32 a, u32 b)
+{
+	return (s32)((a - b) << 8) >> 8;
+}
+
+static inline u32 ropcie_psn_add(u32 psn, u32 n)
+{
+	return (psn + n) & ROPCIE_PSN_MASK;
+}
+
+/**
+ * ropcie_rnr_timer_ns() - the time that an RNR timer code stands for
+ * @code: 0 to 31 (IBTA table 45; 0 is the longest, 655.36 ms)
+ */
+u64 ropcie_rnr_timer_ns(u8 code);
+
+#endif /* ROPCIE_CORE_WIRE_H */

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * ropcie.ko: binds to devices of the RoPCIe bus and registers a verbs device
+ * and an Ethernet interface for each. Owns their life and what they say of
+ * themselves; the verbs are in mr.c, cq.c, qp.c, post.c.
+ */
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <net/addrconf.h>
+#include <rdma/ib_addr.h>
+#include <rdma/ib_cache.h>
+#include <rdma/ib_mad.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "netdev.h"
+#include "ropcie.h"
+#include "uapi/ropcie-abi.h"
+
+static int ropcie_query_device(struct ib_device *ibdev,
+			       struct ib_device_attr *attr,
+			       struct ib_udata *udata)
+{
+	if (udata->inlen || udata->outlen)
+		return -EINVAL;
+	attr->sys_image_guid = ibdev->node_guid;
+	attr->max_mr_size = 1ULL << 40;
+	attr->page_size_cap = PAGE_SIZE;
+	attr->device_cap_flags = IB_DEVICE_RC_RNR_NAK_GEN |
+				 IB_DEVICE_PORT_ACTIVE_EVENT |
+				 IB_DEVICE_SYS_IMAGE_GUID;
+	attr->max_qp = ROPCIE_MAX_QP;
+	attr->max_qp_wr = ROPCIE_MAX_WR;
+	attr->max_send_sge = ROPCIE_MAX_SGE;
+	attr->max_recv_sge = ROPCIE_MAX_SGE;
+	attr->max_qp_rd_atom = ROPCIE_MAX_RD_ATOMIC;
+	attr->max_qp_init_rd_atom = ROPCIE_MAX_RD_ATOMIC;
+	attr->max_res_rd_atom = ROPCIE_MAX_RD_ATOMIC * ROPCIE_MAX_QP;
+	attr->max_cq = ROPCIE_MAX_CQ;
+	attr->max_cqe = ROPCIE_MAX_CQE;
+	attr->max_mr = ROPCIE_MAX_MR;
+	attr->max_pd = ROPCIE_MAX_PD;
+	attr->max_pkeys = 1;
+	attr->atomic_cap = IB_ATOMIC_NONE;
+	return 0;
+}
+
+static bool port_active(const struct ropcie_dev *dev)
+{
+	return netif_running(dev->netdev) && netif_carrier_ok(dev->netdev);
+}
+
+static int ropcie_query_port(struct ib_device *ibdev, u32 port,
+			     struct ib_port_attr *attr)
+{
+	struct net_device *ndev = to_rdev(ibdev)->netdev;
+	bool up = port_active(to_rdev(ibdev));
+
+	attr->state = up ? IB_PORT_ACTIVE : IB_PORT_DOWN;
+	attr->phys_state = up ? IB_PORT_PHYS_STATE_LINK_UP :
+			   netif_running(ndev) ?
+				IB_PORT_PHYS_STATE_POLLING :
+				IB_PORT_PHYS_STATE_DISABLED;
+	attr->max_mtu = IB_MTU_4096;
+	attr->active_mtu = iboe_get_mtu(ndev->mtu);
+	attr->gid_tbl_len = ROPCIE_GID_TBL_LEN;
+	attr->ip_gids = true;
+	attr->max_msg_sz = ROPCIE_MAX_MSG;
+	attr->pkey_tbl_len = 1;
+	attr->max_vl_num = 1;
+	return ib_get_eth_speed(ibdev, port, &attr->active_speed,
+				&attr->active_width);
+}
+
+static int ropcie_query_pkey(struct ib_device *ibdev, u32 port, u16 index,
+			     u16 *pkey)
+{
+	if (index)
+		return -EINVAL;
+	*pkey = IB_DEFAULT_PKEY_FULL;
+	return 0;
+}
+
+static int ropcie_get_port_immutable(struct ib_device *ibdev, u32 port,
+				     struct ib_port_immutable *immutable)
+{
+	struct ib_port_attr attr = {};
+	int ret;
+
+	/* Without RDMA_CORE_CAP_IB_MAD and _CM: there is no QP1 yet. */
+	immutable->core_cap_flags = RDMA_CORE_CAP_PROT_ROCE |
+				    RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP |
+				    RDMA_CORE_CAP_ETH_AH;
+	ret = ib_query_port(ibdev, port, &attr);
+	if (ret)
+		return ret;
+	immutable->pkey_tbl_len = attr.pkey_tbl_len;
+	immutable->gid_tbl_len = attr.gid_tbl_len;
+	return 0;
+}
+
+static enum rdma_link_layer ropcie_get_link_layer(struct ib_device *ibdev,
+						  u32 port)
+{
+	return IB_LINK_LAYER_ETHERNET;
+}
+
+static struct net_device *ropcie_get_netdev(struct ib_device *ibdev, u32 port)
+{
+	struct net_device *ndev = to_rdev(ibdev)->netdev;
+
+	dev_hold(ndev);
+	return ndev;
+}
+
+static int ropcie_alloc_ucontext(struct ib_ucontext *ibuc,
+				 struct ib_udata *udata)
+{
+	struct ropcie_abi_alloc_ucontext_resp resp = {
+		.abi_version = ROPCIE_ABI_VERSION,
+		.features = ROPCIE_ABI_CTX_FEATURES_ALL,
+	};
+	struct ropcie_abi_alloc_ucontext_req req = {};
+	int ret;
+
+	if (udata->inlen > sizeof(req) &&
+	    !ib_is_udata_cleared(udata, sizeof(req),
+				 udata->inlen - sizeof(req)))
+		return -EOPNOTSUPP;
+	ret = ib_copy_from_udata(&req, udata, min(sizeof(req), udata->inlen));
+	if (ret)
+		return ret;
+	if (req.comp_mask & ~ROPCIE_ABI_CTX_FEATURES_ALL)
+		return -EOPNOTSUPP;
+	if (req.reserved)
+		return -EINVAL;
+	return ib_copy_to_udata(udata, &resp,
+				min(sizeof(resp), udata->outlen));
+}
+
+/* Contexts hold nothing of their own, and nothing is mapped. */
+static void ropcie_dealloc_ucontext(struct ib_ucontext *ibuc)
+{
+}
+
+static void ropcie_disassociate_ucontext(struct ib_ucontext *ibuc)
+{
+}
+
+static const struct ib_device_ops ropcie_ops = {
+	.owner = THIS_MODULE,
+	.driver_id = RDMA_DRIVER_UNKNOWN,
+	.uverbs_abi_ver = ROPCIE_ABI_VERSION,
+
+	.alloc_pd = ropcie_alloc_pd,
+	.alloc_ucontext = ropcie_alloc_ucontext,
+	.create_cq = ropcie_create_cq,
+	.create_qp = ropcie_create_qp,
+	.dealloc_pd = ropcie_dealloc_pd,
+	.dealloc_ucontext = ropcie_dealloc_ucontext,
+	.dereg_mr = ropcie_dereg_mr,
+	.destroy_cq = ropcie_destroy_cq,
+	.destroy_qp = ropcie_destroy_qp,
+	.disassociate_ucontext = ropcie_disassociate_ucontext,
+	.get_dma_mr = ropcie_get_dma_mr,
+	.get_link_layer = ropcie_get_link_layer,
+	.get_netdev = ropcie_get_netdev,
+	.get_port_immutable = ropcie_get_port_immutable,
+	.modify_qp = ropcie_modify_qp,
+	.poll_cq = ropcie_poll_cq,
+	.post_recv = ropcie_post_recv,
+	.post_send = ropcie_post_send,
+	.query_device = ropcie_query_device,
+	.query_pkey = ropcie_query_pkey,
+	.query_port = ropcie_query_port,
+	.query_qp = ropcie_query_qp,
+	.reg_user_mr = ropcie_reg_user_mr,
+	.req_notify_cq = ropcie_req_notify_cq,
+
+	INIT_RDMA_OBJ_SIZE(ib_cq, ropcie_cq, ibcq),
+	INIT_RDMA_OBJ_SIZE(ib_pd, ropcie_pd, ibpd),
+	INIT_RDMA_OBJ_SIZE(ib_qp, ropcie_qp, ibqp),
+	INIT_RDMA_OBJ_SIZE(ib_ucontext, ropcie_ucontext, ibuc),
+};
+
+/* The interface went up or down, or its carrier did; under RTNL. */
+static int on_netdev_event(struct notifier_block *nb, unsigned long what,
+			   void *info)
+{
+	struct ropcie_dev *dev = container_of(nb, struct ropcie_dev, nb);
+	bool active = port_active(dev);
+	struct ib_event event = {
+		.device = &dev->ib,
+		.element.port_num = 1,
+		.event = active ? IB_EVENT_PORT_ACTIVE : IB_EVENT_PORT_ERR,
+	};
+
+	if (netdev_notifier_info_to_dev(info) != dev->netdev ||
+	    active == dev->port_active)
+		return NOTIFY_DONE;
+	dev->port_active = active;
+	/* Before and after its registration nobody listens. */
+	if (ib_device_try_get(&dev->ib)) {
+		ib_dispatch_event(&event);
+		ib_device_put(&dev->ib);
+	}
+	return NOTIFY_DONE;
+}
+
+static void on_peer_up(void *ctx, struct ropcie_peer *peer)
+{
+	struct ropcie_dev *dev = ctx;
+
+	ropcie_netdev_peer_up(dev->netdev, peer);
+}
+
+static void on_peer_down(void *ctx, struct ropcie_peer *peer)
+{
+	struct ropcie_dev *dev = ctx;
+
+	ropcie_netdev_peer_down(dev->netdev, peer);
+	ropcie_qp_peer_down(dev, peer);
+}
+
+static const struct ropcie_adapter_user adapter_user = {
+	.peer_up = on_peer_up,
+	.peer_down = on_peer_down,
+	.batch_end = ropcie_rx_batch_end,
+	.tx_space = ropcie_tx_space,
+};
+
+static void setup_ibdev(struct ropcie_dev *dev)
+{
+	struct ib_device *ib = &dev->ib;
+
+	ib_set_device_ops(ib, &ropcie_ops);
+	strscpy(ib->node_desc, "RoPCIe", sizeof(ib->node_desc));
+	ib->node_type = RDMA_NODE_IB_CA;
+	ib->phys_port_cnt = 1;
+	ib->num_comp_vectors = 1;
+	ib->dev.parent = &dev->rdev->dev;
+	/* The uverbs commands that a provider without mapped queues needs. */
+	ib->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
+			       BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
+			       BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) |
+			       BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
+	addrconf_addr_eui48((u8 *)&ib->node_guid, dev->netdev->dev_addr);
+}
+
+static void init_dev(struct ropcie_dev *dev, struct ropcie_device *rdev)
+{
+	dev->rdev = rdev;
+	dev->adapter = rdev->adapter;
+	xa_init_flags(&dev->qps, XA_FLAGS_ALLOC);
+	mutex_init(&dev->qp_mutex);
+	ida_init(&dev->pds);
+	init_llist_head(&dev->answers);
+	INIT_LIST_HEAD(&dev->blocked);
+	spin_lock_init(&dev->blocked_lock);
+}
+
+static void free_dev(struct ropcie_dev *dev)
+{
+	ropcie_mr_table_destroy(dev);
+	ida_destroy(&dev->pds);
+	xa_destroy(&dev->qps);
+	ib_dealloc_device(&dev->ib);
+}
+
+static int ropcie_probe(struct ropcie_device *rdev)
+{
+	struct ropcie_dev *dev;
+	int ret;
+
+	dev = ib_alloc_device(ropcie_dev, ib);
+	if (!dev)
+		return -ENOMEM;
+	init_dev(dev, rdev);
+	ret = ropcie_mr_table_create(dev);
+	if (ret)
+		goto err_free;
+	dev->netdev = ropcie_netdev_create(dev->adapter, &rdev->dev);
+	if (!dev->netdev) {
+		ret = -ENOMEM;
+		goto err_free;
+	}
+	setup_ibdev(dev);
+	ret = ropcie_netdev_register(dev->netdev);
+	if (ret)
+		goto err_netdev;
+	dev->nb.notifier_call = on_netdev_event;
+	ret = register_netdevice_notifier(&dev->nb);
+	if (ret)
+		goto err_netdev;
+	/* Before anybody can use the device: it reaches itself at once. */
+	ret = ropcie_adapter_start(dev->adapter, &adapter_user, dev,
+				   dev->netdev->dev_addr,
+				   be64_to_cpu(dev->ib.node_guid));
+	if (ret)
+		goto err_notifier;
+	ret = ib_device_set_netdev(&dev->ib, dev->netdev, 1);
+	if (ret)
+		goto err_stop;
+	ret = ib_register_device(&dev->ib, "ropcie%d", NULL);
+	if (ret)
+		goto err_unset;
+	dev_set_drvdata(&rdev->dev, dev);
+	return 0;
+
+err_unset:
+	ib_device_set_netdev(&dev->ib, NULL, 1);
+err_stop:
+	ropcie_adapter_stop(dev->adapter);
+err_notifier:
+	unregister_netdevice_notifier(&dev->nb);
+err_netdev:
+	ropcie_netdev_destroy(dev->netdev);
+err_free:
+	free_dev(dev);
+	return ret;
+}
+
+static void ropcie_remove(struct ropcie_device *rdev)
+{
+	struct ropcie_dev *dev = dev_get_drvdata(&rdev->dev);
+
+	/* Programs see the device go before their peers see them go. */
+	ib_unregister_device(&dev->ib);
+	ropcie_adapter_stop(dev->adapter);
+	unregister_netdevice_notifier(&dev->nb);
+	ropcie_netdev_destroy(dev->netdev);
+	free_dev(dev);
+}
+
+static struct ropcie_driver ropcie_driver = {
+	.driver.name = "ropcie",
+	.driver.owner = THIS_MODULE,
+	.probe = ropcie_probe,
+	.remove = ropcie_remove,
+};
+
+static int __init ropcie_init(void)
+{
+	int ret = ropcie_work_init();
+
+	if (ret)
+		return ret;
+	ret = ropcie_driver_register(&ropcie_driver);
+	if (ret)
+		ropcie_work_exit();
+	return ret;
+}
+
+static void __exit ropcie_exit(void)
+{
+	ropcie_driver_unregister(&ropcie_driver);
+	ropcie_work_exit();
+}
+
+module_init(ropcie_init);
+module_exit(ropcie_exit);
+MODULE_DESCRIPTION("RDMA over PCI Express NTB: verbs provider");
+MODULE_LICENSE("GPL");

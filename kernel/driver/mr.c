@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Protection domains and memory regions: pins user memory, fills the page
+ * array that core/mr maps, and keeps a region alive while a queue pair uses
+ * it. Knows nothing of queue pairs but their protection domain.
+ */
+#include <linux/random.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "ropcie.h"
+
+/* Rights that a region may be registered with. */
+#define MR_ACCESS                                                              \
+	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |                      \
+	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
+
+static_assert(ROPCIE_ACCESS_LOCAL_WRITE == IB_ACCESS_LOCAL_WRITE);
+static_assert(ROPCIE_ACCESS_REMOTE_WRITE == IB_ACCESS_REMOTE_WRITE);
+static_assert(ROPCIE_ACCESS_REMOTE_READ == IB_ACCESS_REMOTE_READ);
+static_assert(ROPCIE_ACCESS_REMOTE_ATOMIC == IB_ACCESS_REMOTE_ATOMIC);
+
+int ropcie_mr_table_create(struct ropcie_dev *dev)
+{
+	const u32 size = ROPCIE_MAX_MR + 1;
+
+	dev->mr_slots = vzalloc(array_size(size, sizeof(*dev->mr_slots)));
+	if (!dev->mr_slots)
+		return -ENOMEM;
+	spin_lock_init(&dev->mr_lock);
+	ropcie_mr_table_init(&dev->mrs, dev->mr_slots, size, get_random_u32());
+	return 0;
+}
+
+void ropcie_mr_table_destroy(struct ropcie_dev *dev)
+{
+	vfree(dev->mr_slots);
+}
+
+int ropcie_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct ropcie_dev *dev = to_rdev(ibpd->device);
+	int num;
+
+	num = ida_alloc_range(&dev->pds, 1, ROPCIE_MAX_PD, GFP_KERNEL);
+	if (num < 0)
+		return num == -ENOSPC ? -ENOMEM : num;
+	to_rpd(ibpd)->num = num;
+	return 0;
+}
+
+int ropcie_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	ida_free(&to_rdev(ibpd->device)->pds, to_rpd(ibpd)->num);
+	return 0;
+}
+
+static struct ropcie_mr *mr_alloc(struct ib_pd *ibpd, int access)
+{
+	struct ropcie_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+
+	if (!mr)
+		return NULL;
+	refcount_set(&mr->refs, 1);
+	init_completion(&mr->unused);
+	mr->core.pd = to_rpd(ibpd)->num;
+	mr->core.access = access & MR_ACCESS;
+	return mr;
+}
+
+/* Give a complete region its key. */
+static int mr_publish(struct ropcie_dev *dev, struct ropcie_mr *mr)
+{
+	int ret;
+
+	spin_lock_bh(&dev->mr_lock);
+	ret = ropcie_mr_add(&dev->mrs, &mr->core);
+	spin_unlock_bh(&dev->mr_lock);
+	if (ret)
+		return -ENOMEM;
+	mr->ibmr.lkey = mr->core.key;
+	mr->ibmr.rkey = mr->core.key;
+	return 0;
+}
+
+struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access)
+{
+	struct ropcie_mr *mr;
+	int ret;
+
+	mr = mr_alloc(ibpd, access);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	/* DMA addresses are kernel addresses: ib_device.dma_device is NULL. */
+	mr->core.length = U64_MAX;
+	ret = mr_publish(to_rdev(ibpd->device), mr);
+	if (ret) {
+		kfree(mr);
+		return ERR_PTR(ret);
+	}
+	return &mr->ibmr;
+}
+
+static int mr_fill_pages(struct ropcie_mr *mr)
+{
+	struct sg_page_iter iter;
+	size_t num = ib_umem_num_pages(mr->umem);
+	size_t i = 0;
+
+	mr->core.pages = kvmalloc_array(num, sizeof(*mr->core.pages),
+					GFP_KERNEL_ACCOUNT);
+	if (!mr->core.pages)
+		return -ENOMEM;
+	for_each_sgtable_page(&mr->umem->sgt_append.sgt, &iter, 0) {
+		if (WARN_ON_ONCE(i == num))
+			return -EINVAL;
+		mr->core.pages[i++] = page_address(sg_page_iter_page(&iter));
+	}
+	return 0;
+}
+
+static int mr_check_args(u64 start, u64 length, u64 iova, int access)
+{
+	if (access & ~(MR_ACCESS | IB_ACCESS_OPTIONAL))
+		return -EOPNOTSUPP;
+	if (start + length < start || iova + length < iova)
+		return -EINVAL;
+	return 0;
+}
+
+struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
+				 u64 iova, int access, struct ib_udata *udata)
+{
+	struct ropcie_mr *mr;
+	int ret;
+
+	if (ropcie_udata_unknown(udata))
+		return ERR_PTR(-EOPNOTSUPP);
+	ret = mr_check_args(start, length, iova, access);
+	if (ret)
+		return ERR_PTR(ret);
+	mr = mr_alloc(ibpd, access);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->umem = ib_umem_get(ibpd->device, start, length, access);
+	if (IS_ERR(mr->umem)) {
+		ret = PTR_ERR(mr->umem);
+		goto err_free;
+	}
+	mr->core.iova = iova;
+	mr->core.length = length;
+	mr->core.offset = ib_umem_offset(mr->umem);
+	mr->core.page_shift = PAGE_SHIFT;
+	ret = mr_fill_pages(mr);
+	if (ret)
+		goto err_umem;
+	mr->ibmr.length = length;
+	mr->ibmr.iova = iova;
+	ret = mr_publish(to_rdev(ibpd->device), mr);
+	if (ret)
+		goto err_umem;
+	return &mr->ibmr;
+
+err_umem:
+	kvfree(mr->core.pages);
+	ib_umem_release(mr->umem);
+err_free:
+	kfree(mr);
+	return ERR_PTR(ret);
+}
+
+int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
+{
+	struct ropcie_dev *dev = to_rdev(ibmr->device);
+	struct ropcie_mr *mr = to_rmr(ibmr);
+
+	spin_lock_bh(&dev->mr_lock);
+	ropcie_mr_del(&dev->mrs, &mr->core);
+	spin_unlock_bh(&dev->mr_lock);
+
+	/* A copy that is under way ends before the pages are unpinned. */
+	ropcie_mr_put(mr);
+	wait_for_completion(&mr->unused);
+
+	kvfree(mr->core.pages);
+	ib_umem_release(mr->umem);
+	/* A finder may still look at the reference count. */
+	kfree_rcu(mr, rcu);
+	return 0;
+}
+
+void ropcie_mr_put(struct ropcie_mr *mr)
+{
+	if (refcount_dec_and_test(&mr->refs))
+		complete(&mr->unused);
+}
+
+struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp,
+				const struct ropcie_sge *sge, u32 access)
+{
+	struct ropcie_mr_core *core;
+	struct ropcie_mr *mr = NULL;
+
+	rcu_read_lock();
+	core = ropcie_mr_find(&qp->dev->mrs, sge->lkey);
+	if (core) {
+		mr = container_of(core, struct ropcie_mr, core);
+		if (!refcount_inc_not_zero(&mr->refs))
+			mr = NULL;
+	}
+	rcu_read_unlock();
+	if (!mr)
+		return NULL;
+	if (ropcie_mr_check(&mr->core, to_rpd(qp->ibqp.pd)->num, sge->addr,
+			    sge->length, access)) {
+		ropcie_mr_put(mr);
+		return NULL;
+	}
+	return mr;
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * post_send and post_recv: check a work request, copy it into its queue, and
+ * see that somebody runs it. May be called in any context.
+ */
+#include "ropcie.h"
+
+/* Copy a scatter/gather list and add up its length. */
+static u64 copy_sges(struct ropcie_sge *dst, const struct ib_sge *src, int num)
+{
+	u64 sum = 0;
+	int i;
+
+	for (i = 0; i < num; i++) {
+		dst[i].addr = src[i].addr;
+		dst[i].length = src[i].length;
+		dst[i].lkey = src[i].lkey;
+		sum += src[i].length;
+	}
+	return sum;
+}
+
+/*
+ * In ERR a work request only flushes, whatever it asks for: ib_drain_sq()
+ * posts an RDMA WRITE. A user has to ask for what there is in every state.
+ */
+static bool may_fill(const struct ropcie_qp *qp, enum ib_wr_opcode opcode)
+{
+	return opcode == IB_WR_SEND || opcode == IB_WR_SEND_WITH_IMM ||
+	       (rdma_is_kernel_res(&qp->ibqp.res) &&
+		READ_ONCE(qp->state) == IB_QPS_ERR);
+}
+
+static int fill_send(struct ropcie_qp *qp, const struct ib_send_wr *wr,
+		     struct ropcie_send_wqe *wqe)
+{
+	u64 length;
+
+	if (!may_fill(qp, wr->opcode))
+		return -EOPNOTSUPP;
+	if (wr->send_flags &
+	    ~(IB_SEND_FENCE | IB_SEND_SIGNALED | IB_SEND_SOLICITED))
+		return -EINVAL;
+	if (wr->num_sge < 0 || wr->num_sge > qp->init.cap.max_send_sge)
+		return -EINVAL;
+	length = copy_sges(wqe->sge, wr->sg_list, wr->num_sge);
+	if (length > ROPCIE_MAX_MSG)
+		return -EINVAL;
+	wqe->wr_id = wr->wr_id;
+	wqe->length = length;
+	wqe->num_sge = wr->num_sge;
+	wqe->op = ROPCIE_OP_SEND;
+	wqe->imm = 0;
+	wqe->flags = 0;
+	if (wr->opcode == IB_WR_SEND_WITH_IMM) {
+		wqe->flags |= ROPCIE_WR_IMM;
+		wqe->imm = be32_to_cpu(wr->ex.imm_data);
+	}
+	if (wr->send_flags & IB_SEND_SOLICITED)
+		wqe->flags |= ROPCIE_WR_SOLICITED;
+	if ((wr->send_flags & IB_SEND_SIGNALED) ||
+	    qp->init.sq_sig_type == IB_SIGNAL_ALL_WR)
+		wqe->flags |= ROPCIE_WR_SIGNALED;
+	return 0;
+}
+
+static int post_one_send(struct ropcie_qp *qp, const struct ib_send_wr *wr)
+{
+	int ret;
+
+	/* IBTA 10.8.3: not before RTS. */
+	if (!ropcie_qp_may_post_send((enum ropcie_qps)READ_ONCE(qp->state)))
+		return -EINVAL;
+	if (ropcie_req_pending(&qp->req) >= qp->sq_max_wr)
+		return -ENOMEM;
+	ret = fill_send(qp, wr, ropcie_req_slot(&qp->req));
+	if (!ret)
+		ropcie_req_post(&qp->req);
+	return ret;
+}
+
+int ropcie_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
+		     const struct ib_send_wr **bad_wr)
+{
+	struct ropcie_qp *qp = to_rqp(ibqp);
+	unsigned long flags;
+	int ret = 0;
+
+	spin_lock_irqsave(&qp->sq_lock, flags);
+	for (; wr; wr = wr->next) {
+		ret = post_one_send(qp, wr);
+		if (ret) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	spin_unlock_irqrestore(&qp->sq_lock, flags);
+	ropcie_qp_kick(qp);
+	return ret;
+}
+
+static int post_one_recv(struct ropcie_qp *qp, const struct ib_recv_wr *wr)
+{
+	struct ropcie_rq *rq = &qp->rq;
+	struct ropcie_recv_wqe *wqe = ropcie_rq_at(rq, rq->head);
+
+	if (!ropcie_qp_may_post_recv((enum ropcie_qps)READ_ONCE(qp->state)))
+		return -EINVAL;
+	if (wr->num_sge < 0 || wr->num_sge > rq->max_sge)
+		return -EINVAL;
+	/* The engine is done with entries before tail moves past them. */
+	if (rq->head - smp_load_acquire(&rq->tail) >= rq->max_wr)
+		return -ENOMEM;
+	wqe->wr_id = wr->wr_id;
+	wqe->num_sge = wr->num_sge;
+	wqe->length = copy_sges(wqe->sge, wr->sg_list, wr->num_sge);
+	/* Pairs with ropcie_rq_ready(). */
+	smp_store_release(&rq->head, rq->head + 1);
+	return 0;
+}
+
+int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
+		     const struct ib_recv_wr **bad_wr)
+{
+	struct ropcie_qp *qp = to_rqp(ibqp);
+	unsigned long flags;
+	int ret = 0;
+
+	spin_lock_irqsave(&qp->rq.post_lock, flags);
+	for (; wr; wr = wr->next) {
+		ret = post_one_recv(qp, wr);
+		if (ret) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
+
+	/*
+	 * Only a responder that said that it had no receives, or a QP in ERR,
+	 * needs to be run. Pairs with the barrier in ropcie_qp_answer().
+	 */
+	smp_mb();
+	if (READ_ONCE(qp->rsp.starved) || READ_ONCE(qp->state) == IB_QPS_ERR)
+		ropcie_qp_kick(qp);
+	return ret;
+}

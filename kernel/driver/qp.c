@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Queue pairs: creation, attributes and transitions, connection to a peer,
+ * and their end. What a queue pair does between is in post.c, work.c, rx.c.
+ */
+#include <linux/netdevice.h>
+#include <linux/slab.h>
+#include <rdma/ib_addr.h>
+
+#include "ropcie.h"
+
+static_assert((int)ROPCIE_QPS_RESET == (int)IB_QPS_RESET);
+static_assert((int)ROPCIE_QPS_INIT == (int)IB_QPS_INIT);
+static_assert((int)ROPCIE_QPS_RTR == (int)IB_QPS_RTR);
+static_assert((int)ROPCIE_QPS_RTS == (int)IB_QPS_RTS);
+static_assert((int)ROPCIE_QPS_SQD == (int)IB_QPS_SQD);
+static_assert((int)ROPCIE_QPS_SQE == (int)IB_QPS_SQE);
+static_assert((int)ROPCIE_QPS_ERR == (int)IB_QPS_ERR);
+
+#define QP_ACCESS                                                              \
+	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |                      \
+	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
+
+static int check_caps(const struct ib_qp_init_attr *init)
+{
+	const struct ib_qp_cap *cap = &init->cap;
+
+	if (init->qp_type != IB_QPT_RC || init->create_flags || init->srq)
+		return -EOPNOTSUPP;
+	if (!init->send_cq || !init->recv_cq)
+		return -EINVAL;
+	if (cap->max_send_wr > ROPCIE_MAX_WR ||
+	    cap->max_recv_wr > ROPCIE_MAX_WR ||
+	    cap->max_send_sge > ROPCIE_MAX_SGE ||
+	    cap->max_recv_sge > ROPCIE_MAX_SGE || cap->max_inline_data)
+		return -EINVAL;
+	return 0;
+}
+
+static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
+{
+	u32 size = roundup_pow_of_two(max(cap->max_send_wr, 1U));
+	u32 stride = struct_size_t(struct ropcie_send_wqe, sge,
+				   cap->max_send_sge);
+
+	qp->sq_ring = kvcalloc(size, stride, GFP_KERNEL_ACCOUNT);
+	if (!qp->sq_ring)
+		return -ENOMEM;
+	qp->sq_max_wr = cap->max_send_wr;
+	ropcie_req_init(&qp->req, qp->sq_ring, size, stride);
+
+	qp->rq.size = roundup_pow_of_two(max(cap->max_recv_wr, 1U));
+	qp->rq.stride = struct_size_t(struct ropcie_recv_wqe, sge,
+				      cap->max_recv_sge);
+	qp->rq.max_wr = cap->max_recv_wr;
+	qp->rq.max_sge = cap->max_recv_sge;
+	qp->rq.ring = kvcalloc(qp->rq.size, qp->rq.stride, GFP_KERNEL_ACCOUNT);
+	if (!qp->rq.ring) {
+		kvfree(qp->sq_ring);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
+		     struct ib_udata *udata)
+{
+	struct ropcie_dev *dev = to_rdev(ibqp->device);
+	struct ropcie_qp *qp = to_rqp(ibqp);
+	int ret;
+
+	if (ropcie_udata_unknown(udata))
+		return -EOPNOTSUPP;
+	ret = check_caps(init);
+	if (ret)
+		return ret;
+	qp->dev = dev;
+	qp->init = *init;
+	qp->state = IB_QPS_RESET;
+	spin_lock_init(&qp->lock);
+	spin_lock_init(&qp->sq_lock);
+	spin_lock_init(&qp->rq.post_lock);
+	mutex_init(&qp->mutex);
+	INIT_LIST_HEAD(&qp->ready);
+	INIT_LIST_HEAD(&qp->blocked);
+	refcount_set(&qp->refs, 1);
+	init_completion(&qp->unused);
+	hrtimer_init(&qp->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+	qp->timer.function = ropcie_qp_timer;
+	ret = alloc_queues(qp, &init->cap);
+	if (ret)
+		return ret;
+
+	mutex_lock(&dev->qp_mutex);
+	ret = -ENOMEM;
+	if (dev->num_qps < ROPCIE_MAX_QP)
+		ret = xa_alloc_cyclic(&dev->qps, &ibqp->qp_num, qp,
+				      XA_LIMIT(ROPCIE_FIRST_QPN,
+					       ROPCIE_QPN_MASK),
+				      &dev->next_qpn, GFP_KERNEL);
+	dev->num_qps += ret >= 0;
+	mutex_unlock(&dev->qp_mutex);
+	if (ret < 0) {
+		kvfree(qp->rq.ring);
+		kvfree(qp->sq_ring);
+		return ret;
+	}
+	return 0;
+}
+
+/* Open both inbound queues and find the peer. Under qp->mutex. */
+static int qp_connect(struct ropcie_qp *qp, const struct rdma_ah_attr *ah)
+{
+	struct ropcie_adapter *a = qp->dev->adapter;
+	u32 qpn = qp->ibqp.qp_num;
+	struct ropcie_mq_tx tx;
+	int ret;
+
+	ret = ropcie_mq_connect(a, rdma_ah_retrieve_dmac((void *)ah), qpn, &tx);
+	if (ret)
+		return ret;
+	qp->request_mq.id = ropcie_mq_id(qpn, ROPCIE_MQ_REQUEST);
+	qp->request_mq.recv = ropcie_rx_request;
+	qp->response_mq.id = ropcie_mq_id(qpn, ROPCIE_MQ_RESPONSE);
+	qp->response_mq.recv = ropcie_rx_response;
+	ret = ropcie_mq_open(a, &qp->request_mq);
+	if (ret)
+		goto err_tx;
+	ret = ropcie_mq_open(a, &qp->response_mq);
+	if (ret)
+		goto err_request;
+	spin_lock_bh(&qp->lock);
+	qp->tx = tx;
+	qp->connected = true;
+	spin_unlock_bh(&qp->lock);
+	return 0;
+
+err_request:
+	ropcie_mq_close(a, &qp->request_mq);
+err_tx:
+	ropcie_mq_disconnect(&tx);
+	return ret;
+}
+
+/* No record comes in or goes out after this. Under qp->mutex. */
+static void qp_disconnect(struct ropcie_qp *qp)
+{
+	struct ropcie_adapter *a = qp->dev->adapter;
+	struct ropcie_mq_tx tx;
+
+	if (!qp->connected)
+		return;
+	ropcie_mq_close(a, &qp->request_mq);
+	ropcie_mq_close(a, &qp->response_mq);
+	spin_lock_bh(&qp->lock);
+	qp->connected = false;
+	tx = qp->tx;
+	memset(&qp->tx, 0, sizeof(qp->tx));
+	spin_unlock_bh(&qp->lock);
+	ropcie_mq_disconnect(&tx);
+}
+
+/* Back to an empty queue pair (IBTA 10.3.1.1). Under qp->mutex. */
+static void qp_reset(struct ropcie_qp *qp)
+{
+	unsigned long flags;
+
+	spin_lock_bh(&qp->lock);
+	WRITE_ONCE(qp->state, IB_QPS_RESET);
+	spin_unlock_bh(&qp->lock);
+	/* Nobody arms the timer in RESET, or blocks when not connected. */
+	hrtimer_cancel(&qp->timer);
+	qp_disconnect(qp);
+	ropcie_qp_unblock(qp);
+
+	spin_lock_bh(&qp->lock);
+	spin_lock_irqsave(&qp->sq_lock, flags);
+	ropcie_req_init(&qp->req, qp->sq_ring, qp->req.size, qp->req.stride);
+	spin_unlock_irqrestore(&qp->sq_lock, flags);
+	spin_lock_irqsave(&qp->rq.post_lock, flags);
+	qp->rq.head = 0;
+	qp->rq.tail = 0;
+	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
+	memset(&qp->rsp, 0, sizeof(qp->rsp));
+	clear_bit(ROPCIE_QP_COMM_EST, &qp->flags);
+	qp->timer_at = 0;
+	spin_unlock_bh(&qp->lock);
+	/* The address held a reference to its source GID. */
+	rdma_destroy_ah_attr(&qp->attr.ah_attr);
+	memset(&qp->attr, 0, sizeof(qp->attr));
+
+	ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), &qp->ibqp);
+	ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), &qp->ibqp);
+}
+
+static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
+		      int mask)
+{
+	enum ib_mtu port_mtu = iboe_get_mtu(READ_ONCE(qp->dev->netdev->mtu));
+
+	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
+		return -EOPNOTSUPP;
+	if (mask & (IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE))
+		return -EOPNOTSUPP;
+	if (((mask & IB_QP_PORT) && attr->port_num != 1) ||
+	    ((mask & IB_QP_PKEY_INDEX) && attr->pkey_index) ||
+	    ((mask & IB_QP_ACCESS_FLAGS) &&
+	     (attr->qp_access_flags & ~QP_ACCESS)) ||
+	    ((mask & IB_QP_PATH_MTU) && (attr->path_mtu < IB_MTU_256 ||
+					 attr->path_mtu > port_mtu)) ||
+	    ((mask & IB_QP_TIMEOUT) && attr->timeout > 31) ||
+	    ((mask & IB_QP_RETRY_CNT) && attr->retry_cnt > 7) ||
+	    ((mask & IB_QP_RNR_RETRY) && attr->rnr_retry > 7) ||
+	    ((mask & IB_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31) ||
+	    ((mask & IB_QP_DEST_QPN) && (!attr->dest_qp_num ||
+			attr->dest_qp_num > ROPCIE_QPN_MASK)) ||
+	    ((mask & IB_QP_MAX_QP_RD_ATOMIC) &&
+	     attr->max_rd_atomic > ROPCIE_MAX_RD_ATOMIC) ||
+	    ((mask & IB_QP_MAX_DEST_RD_ATOMIC) &&
+	     attr->max_dest_rd_atomic > ROPCIE_MAX_RD_ATOMIC))
+		return -EINVAL;
+	if ((mask & IB_QP_AV) &&
+	    (attr->ah_attr.type != RDMA_AH_ATTR_TYPE_ROCE ||
+	     !(rdma_ah_get_ah_flags(&attr->ah_attr) & IB_AH_GRH)))
+		return -EINVAL;
+	return 0;
+}
+
+/* Remember what was set, for query_qp and for the engines. */
+static void store_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
+		       int mask)
+{
+	struct ib_qp_attr *a = &qp->attr;
+
+	if (mask & IB_QP_PORT)
+		a->port_num = attr->port_num;
+	if (mask & IB_QP_PKEY_INDEX)
+		a->pkey_index = attr->pkey_index;
+	if (mask & IB_QP_ACCESS_FLAGS)
+		a->qp_access_flags = attr->qp_access_flags;
+	if (mask & IB_QP_PATH_MTU)
+		a->path_mtu = attr->path_mtu;
+	if (mask & IB_QP_TIMEOUT)
+		a->timeout = attr->timeout;
+	if (mask & IB_QP_RETRY_CNT)
+		a->retry_cnt = attr->retry_cnt;
+	if (mask & IB_QP_RNR_RETRY)
+		a->rnr_retry = attr->rnr_retry;
+	if (mask & IB_QP_MIN_RNR_TIMER)
+		a->min_rnr_timer = attr->min_rnr_timer;
+	if (mask & IB_QP_DEST_QPN)
+		a->dest_qp_num = attr->dest_qp_num;
+	if (mask & IB_QP_RQ_PSN)
+		a->rq_psn = attr->rq_psn & ROPCIE_PSN_MASK;
+	if (mask & IB_QP_SQ_PSN)
+		a->sq_psn = attr->sq_psn & ROPCIE_PSN_MASK;
+	if (mask & IB_QP_MAX_QP_RD_ATOMIC)
+		a->max_rd_atomic = attr->max_rd_atomic;
+	if (mask & IB_QP_MAX_DEST_RD_ATOMIC)
+		a->max_dest_rd_atomic = attr->max_dest_rd_atomic;
+	if (mask & IB_QP_AV)
+		rdma_copy_ah_attr(&a->ah_attr, &attr->ah_attr);
+	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
+		a->en_sqd_async_notify = attr->en_sqd_async_notify;
+}
+
+/* IBTA: 4.096 us * 2^timeout; 0 waits for ever. */
+static u64 timeout_ns(u8 timeout)
+{
+	return timeout ? 4096ULL << timeout : 0;
+}
+
+static void start_responder(struct ropcie_qp *qp)
+{
+	struct ropcie_rsp_attr attr = {
+		.psn = qp->attr.rq_psn,
+		.dest_qpn = qp->attr.dest_qp_num,
+		.src_qpn = qp->ibqp.qp_num,
+		.min_rnr_timer = qp->attr.min_rnr_timer,
+	};
+
+	ropcie_rsp_connect(&qp->rsp, &attr);
+}
+
+static void start_requester(struct ropcie_qp *qp)
+{
+	struct ropcie_req_attr attr = {
+		.psn = qp->attr.sq_psn,
+		.frag = ROPCIE_FRAG,
+		.dest_qpn = qp->attr.dest_qp_num,
+		.src_qpn = qp->ibqp.qp_num,
+		.retry_cnt = qp->attr.retry_cnt,
+		.rnr_retry = qp->attr.rnr_retry,
+		.timeout_ns = timeout_ns(qp->attr.timeout),
+	};
+
+	ropcie_req_connect(&qp->req, &attr);
+}
+
+/*
+ * The engines take the new state and attributes. The QP may have failed since
+ * the transition was checked, and its peer since it was found.
+ */
+static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
+		       enum ib_qp_state next)
+{
+	struct ropcie_after after = {};
+	int ret = 0;
+
+	spin_lock_bh(&qp->lock);
+	if (qp->state != cur && next != IB_QPS_ERR) {
+		ret = -EINVAL;
+		goto out;
+	}
+	if (next == IB_QPS_RTR && cur != next)
+		start_responder(qp);
+	if (next == IB_QPS_RTS && cur == IB_QPS_RTR)
+		start_requester(qp);
+	qp->req.attr.timeout_ns = timeout_ns(qp->attr.timeout);
+	qp->req.attr.retry_cnt = qp->attr.retry_cnt;
+	qp->req.attr.rnr_retry = qp->attr.rnr_retry;
+	qp->rsp.attr.min_rnr_timer = qp->attr.min_rnr_timer;
+	qp->req.draining = next == IB_QPS_SQD;
+	if (next != cur)
+		qp->sq_drained = false;
+	if (next == IB_QPS_ERR) {
+		ropcie_qp_to_error(qp, &after);
+	} else {
+		WRITE_ONCE(qp->state, next);
+		if (qp->connected && !ropcie_peer_is_up(qp->tx.peer)) {
+			ropcie_qp_to_error(qp, &after);
+			ropcie_after_event(&after, IB_EVENT_QP_FATAL);
+		}
+	}
+out:
+	spin_unlock_bh(&qp->lock);
+	ropcie_qp_after(qp, &after);
+	return ret;
+}
+
+static int modify_locked(struct ropcie_qp *qp, struct ib_qp_attr *attr,
+			 int mask)
+{
+	enum ib_qp_state cur = READ_ONCE(qp->state);
+	enum ib_qp_state next = mask & IB_QP_STATE ? attr->qp_state : cur;
+	int ret;
+
+	if ((mask & IB_QP_CUR_STATE) && attr->cur_qp_state != cur)
+		return -EINVAL;
+	ret = ropcie_qp_transition(ROPCIE_QPT_RC, (enum ropcie_qps)cur,
+				   (enum ropcie_qps)next, mask);
+	if (ret)
+		return ret;
+	ret = check_attr(qp, attr, mask);
+	if (ret)
+		return ret;
+	if (next == IB_QPS_RESET) {
+		qp_reset(qp);
+		return 0;
+	}
+	if (mask & IB_QP_AV) {
+		/* A connected QP keeps its path. */
+		if (qp->connected)
+			return -EOPNOTSUPP;
+		ret = qp_connect(qp, &attr->ah_attr);
+		if (ret)
+			return ret;
+	}
+	store_attr(qp, attr, mask);
+	return enter_state(qp, cur, next);
+}
+
+int ropcie_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		     struct ib_udata *udata)
+{
+	struct ropcie_qp *qp = to_rqp(ibqp);
+	int ret;
+
+	mutex_lock(&qp->mutex);
+	ret = modify_locked(qp, attr, mask);
+	mutex_unlock(&qp->mutex);
+	if (!ret)
+		ropcie_qp_kick(qp);
+	return ret;
+}
+
+int ropcie_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		    struct ib_qp_init_attr *init)
+{
+	struct ropcie_qp *qp = to_rqp(ibqp);
+
+	mutex_lock(&qp->mutex);
+	*attr = qp->attr;
+	attr->ah_attr.grh.sgid_attr = NULL; /* the QP's reference */
+	spin_lock_bh(&qp->lock);
+	attr->qp_state = qp->state;
+	attr->cur_qp_state = qp->state;
+	attr->sq_draining = qp->state == IB_QPS_SQD &&
+			    !ropcie_req_drained(&qp->req);
+	if (qp->state >= IB_QPS_RTS)
+		attr->sq_psn = qp->req.next_psn;
+	if (qp->state >= IB_QPS_RTR)
+		attr->rq_psn = qp->rsp.epsn;
+	spin_unlock_bh(&qp->lock);
+	mutex_unlock(&qp->mutex);
+	attr->cap = qp->init.cap;
+	attr->path_mig_state = IB_MIG_MIGRATED;
+	*init = qp->init;
+	return 0;
+}
+
+void ropcie_qp_put(struct ropcie_qp *qp)
+{
+	if (refcount_dec_and_test(&qp->refs))
+		complete(&qp->unused);
+}
+
+int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
+{
+	struct ropcie_qp *qp = to_rqp(ibqp);
+	struct ropcie_dev *dev = qp->dev;
+
+	mutex_lock(&dev->qp_mutex);
+	xa_erase(&dev->qps, ibqp->qp_num);
+	dev->num_qps--;
+	mutex_unlock(&dev->qp_mutex);
+
+	mutex_lock(&qp->mutex);
+	qp_reset(qp);
+	mutex_unlock(&qp->mutex);
+
+	ropcie_qp_put(qp);
+	wait_for_completion(&qp->unused);
+	kvfree(qp->rq.ring);
+	kvfree(qp->sq_ring);
+	return 0;
+}
+
+static void qp_link_lost(struct ropcie_qp *qp)
+{
+	struct ropcie_after after = {};
+
+	spin_lock_bh(&qp->lock);
+	if (qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET) {
+		ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
+		ropcie_qp_to_error(qp, &after);
+		ropcie_after_event(&after, IB_EVENT_QP_FATAL);
+	}
+	spin_unlock_bh(&qp->lock);
+	ropcie_qp_after(qp, &after);
+}
+
+void ropcie_qp_peer_down(struct ropcie_dev *dev, struct ropcie_peer *peer)
+{
+	struct ropcie_qp *qp;
+	unsigned long qpn;
+
+	mutex_lock(&dev->qp_mutex);
+	xa_for_each(&dev->qps, qpn, qp)
+		if (READ_ONCE(qp->connected) && qp->tx.peer == peer)
+			qp_link_lost(qp);
+	mutex_unlock(&dev->qp_mutex);
+}

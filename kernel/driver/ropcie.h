@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Objects and inner interfaces of ropcie.ko, the verbs provider.
+ *
+ * The way of a work request: post.c -> work.c -> core/requester -> ntb_if
+ * | ntb_if -> rx.c -> core/responder -> cq.c -> poll.
+ *
+ * Locks, outermost first. Completion handlers are called by a tasklet with none
+ * of them held. Event handlers are called without the spin locks:
+ *   dev->qp_mutex   which queue pairs exist; process context
+ *   qp->mutex       attributes and transitions of one QP; process context
+ *   qp->lock        both engines of one QP, its state; bottom halves off
+ *   qp->sq_lock, rq->post_lock   posters of one queue; interrupts off
+ *   cq->lock        one CQ; interrupts off
+ *   worker->lock    the ready list of one work consumer; interrupts off
+ */
+#ifndef ROPCIE_DRIVER_H
+#define ROPCIE_DRIVER_H
+
+#include <linux/completion.h>
+#include <linux/hrtimer.h>
+#include <linux/idr.h>
+#include <linux/llist.h>
+#include <linux/interrupt.h>
+#include <linux/mutex.h>
+#include <linux/notifier.h>
+#include <linux/refcount.h>
+#include <linux/spinlock.h>
+#include <linux/xarray.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+
+#include "bus/bus.h"
+#include "core/mr.h"
+#include "core/qp_state.h"
+#include "core/requester.h"
+#include "core/responder.h"
+#include "ntb_if/ntb_if.h"
+#include "ropcie_compat.h"
+
+#define ROPCIE_MAX_SGE 32
+#define ROPCIE_MAX_WR 16384
+#define ROPCIE_MAX_CQE BIT(20)
+#define ROPCIE_MAX_QP 16384
+#define ROPCIE_MAX_CQ 16384
+#define ROPCIE_MAX_PD 16384
+#define ROPCIE_MAX_MR 65535
+#define ROPCIE_FIRST_QPN 16 /* 0 and 1 are IBTA's, a few are left to grow */
+/* What a QP may be set up for; nothing uses it before there is READ. */
+#define ROPCIE_MAX_RD_ATOMIC 16
+#define ROPCIE_GID_TBL_LEN 128
+/* Payload of all but the last record of a message. */
+#define ROPCIE_FRAG 16384
+/* Bytes that a poster sends in its own context before a consumer takes over. */
+#define ROPCIE_POST_BUDGET (64 * 1024)
+/* The same for whoever receives an acknowledge: he has a whole lane to drain. */
+#define ROPCIE_RX_BUDGET ROPCIE_FRAG
+
+/**
+ * struct ropcie_dev - one RDMA device, on one adapter
+ * @ib: the verbs device
+ * @rdev: its device on the bus
+ * @adapter: what it sends and receives with
+ * @netdev: its Ethernet interface
+ * @nb: hears of @netdev's changes
+ * @port_active: what the port's last event said
+ * @qps: QP number to struct ropcie_qp
+ * @qp_mutex: guards @qps
+ * @next_qpn: where the search for a free number starts
+ * @num_qps: queue pairs that there are; under @qp_mutex
+ * @num_cqs: completion queues that there are
+ * @pds: protection domain numbers
+ * @mrs: keys to regions; @mr_lock for add and delete, RCU for find
+ * @mr_slots: memory of @mrs
+ * @mr_lock: guards @mrs
+ * @answers: queue pairs that owe an answer at the end of the batch
+ * @blocked: queue pairs that wait for space in a lane
+ * @blocked_lock: guards @blocked
+ */
+struct ropcie_dev {
+	struct ib_device ib;
+	struct ropcie_device *rdev;
+	struct ropcie_adapter *adapter;
+	struct net_device *netdev;
+	struct notifier_block nb;
+	bool port_active;
+	struct xarray qps;
+	struct mutex qp_mutex; /* guards qps */
+	u32 next_qpn;
+	u32 num_qps;
+	atomic_t num_cqs;
+	struct ida pds;
+	struct ropcie_mr_table mrs;
+	struct ropcie_mr_slot *mr_slots;
+	spinlock_t mr_lock; /* guards mrs against add and delete */
+	struct llist_head answers;
+	struct list_head blocked;
+	spinlock_t blocked_lock; /* guards blocked */
+};
+
+struct ropcie_ucontext {
+	struct ib_ucontext ibuc;
+};
+
+struct ropcie_pd {
+	struct ib_pd ibpd;
+	u32 num;
+};
+
+/**
+ * struct ropcie_mr - a memory region
+ * @ibmr: what verbs sees
+ * @core: what the engines see
+ * @umem: pinned user memory, or NULL
+ * @refs: table entry and users; region memory is freed when it falls to zero
+ * @unused: completed then
+ * @rcu: delays the freeing for ropcie_mr_find()
+ */
+struct ropcie_mr {
+	struct ib_mr ibmr;
+	struct ropcie_mr_core core;
+	struct ib_umem *umem;
+	refcount_t refs;
+	struct completion unused;
+	struct rcu_head rcu;
+};
+
+/**
+ * struct ropcie_cq - a completion queue: a ring in kernel memory
+ * @ibcq: what verbs sees
+ * @lock: guards all below
+ * @ring: @size entries
+ * @size: a power of two
+ * @head: next to write
+ * @tail: next to poll
+ * @armed: notification that the consumer asked for; 0 for none
+ * @overflow: an entry was lost
+ * @notify: calls the consumer, one call at a time and never from his own calls
+ */
+struct ropcie_cq {
+	struct ib_cq ibcq;
+	spinlock_t lock; /* guards all below */
+	struct ib_wc *ring;
+	u32 size;
+	u32 head;
+	u32 tail;
+	enum ib_cq_notify_flags armed;
+	bool overflow;
+	struct tasklet_struct notify;
+};
+
+/* A work request in the receive queue. */
+struct ropcie_recv_wqe {
+	u64 wr_id;
+	u64 length;
+	u32 num_sge;
+	struct ropcie_sge sge[];
+};
+
+/**
+ * struct ropcie_rq - a receive queue
+ * @ring: @size entries of @stride bytes
+ * @size: a power of two
+ * @stride: bytes from one entry to the next
+ * @max_wr: most entries in use
+ * @max_sge: most SGEs of an entry
+ * @head: next to post; written under @post_lock
+ * @tail: oldest not completed; written under the QP's lock
+ * @post_lock: one poster at a time
+ */
+struct ropcie_rq {
+	void *ring;
+	u32 size;
+	u32 stride;
+	u32 max_wr;
+	u32 max_sge;
+	u32 head;
+	u32 tail;
+	spinlock_t post_lock; /* one poster at a time */
+};
+
+enum ropcie_qp_flag {
+	ROPCIE_QP_QUEUED, /* on a work consumer's list, or run by it */
+	ROPCIE_QP_ANSWER, /* on dev->answers */
+	ROPCIE_QP_BLOCKED, /* on dev->blocked */
+	ROPCIE_QP_COMM_EST /* that event was raised */
+};
+
+/**
+ * struct ropcie_qp - a queue pair
+ * @ibqp: what verbs sees
+ * @dev: device
+ * @lock: engines and @state
+ * @mutex: modify and query
+ * @state: written under both, read under either
+ * @attr: attributes as set, for query_qp; under @mutex
+ * @init: attributes that it was created with
+ * @req: requester; its post side under @sq_lock
+ * @sq_ring: memory of its send queue
+ * @sq_lock: one poster at a time
+ * @sq_max_wr: most send work requests
+ * @rsp: responder
+ * @rq: receive queue
+ * @request_mq: where the peer's requests arrive
+ * @response_mq: where the answers to own requests arrive
+ * @tx: where both of the peer's queues are
+ * @connected: the queues are open and @tx is set
+ * @flags: bits of enum ropcie_qp_flag
+ * @ready: place on a work consumer's list
+ * @blocked: place on dev->blocked
+ * @blocked_peer: peer of the full lane that it waits for
+ * @blocked_lane: number of that lane
+ * @answer: place on dev->answers
+ * @refs: queues and lists that hold the QP
+ * @unused: completed when @refs falls to zero
+ * @timer: the requester's deadline
+ * @timer_at: when @timer fires, ns; 0 when it is not running
+ * @sq_drained: SQD: that event was raised
+ */
+struct ropcie_qp {
+	struct ib_qp ibqp;
+	struct ropcie_dev *dev;
+	spinlock_t lock; /* guards engines and state */
+	struct mutex mutex; /* one modify at a time; guards attr */
+	enum ib_qp_state state;
+	struct ib_qp_attr attr;
+	struct ib_qp_init_attr init;
+
+	struct ropcie_requester req;
+	void *sq_ring;
+	spinlock_t sq_lock; /* one poster at a time */
+	u32 sq_max_wr;
+	struct ropcie_responder rsp;
+	struct ropcie_rq rq;
+
+	struct ropcie_mq request_mq;
+	struct ropcie_mq response_mq;
+	struct ropcie_mq_tx tx;
+	bool connected;
+
+	unsigned long flags;
+	struct list_head ready;
+	struct list_head blocked;
+	const struct ropcie_peer *blocked_peer;
+	u32 blocked_lane;
+	struct llist_node answer;
+	refcount_t refs;
+	struct completion unused;
+	struct hrtimer timer;
+	u64 timer_at;
+	bool sq_drained;
+};
+
+/**
+ * struct ropcie_after - what is to be done when the locks are released
+ * @overflow: CQs that lost an entry
+ * @events: BIT(enum ib_event_type) to raise on the QP
+ */
+struct ropcie_after {
+	struct ropcie_cq *overflow[2];
+	unsigned long events;
+};
+
+static inline struct ropcie_dev *to_rdev(struct ib_device *ib)
+{
+	return container_of(ib, struct ropcie_dev, ib);
+}
+
+static inline struct ropcie_pd *to_rpd(struct ib_pd *ibpd)
+{
+	return container_of(ibpd, struct ropcie_pd, ibpd);
+}
+
+static inline struct ropcie_mr *to_rmr(struct ib_mr *ibmr)
+{
+	return container_of(ibmr, struct ropcie_mr, ibmr);
+}
+
+static inline struct ropcie_cq *to_rcq(struct ib_cq *ibcq)
+{
+	return container_of(ibcq, struct ropcie_cq, ibcq);
+}
+
+static inline struct ropcie_qp *to_rqp(struct ib_qp *ibqp)
+{
+	return container_of(ibqp, struct ropcie_qp, ibqp);
+}
+
+/* Nothing is known to come with this command; what comes is refused. */
+static inline bool ropcie_udata_unknown(struct ib_udata *udata)
+{
+	return udata && udata->inlen &&
+	       !ib_is_udata_cleared(udata, 0, udata->inlen);
+}
+
+/*
+ * Work that takes locks with bottom halves off can run here: neither in a
+ * hard interrupt nor under somebody's spin_lock_irqsave().
+ */
+static inline bool ropcie_may_run(void)
+{
+	return !in_hardirq() && !irqs_disabled();
+}
+
+/* mr.c */
+int ropcie_mr_table_create(struct ropcie_dev *dev);
+void ropcie_mr_table_destroy(struct ropcie_dev *dev);
+int ropcie_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
+int ropcie_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
+struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access);
+struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
+				 u64 iova, int access, struct ib_udata *udata);
+int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
+
+/**
+ * ropcie_mr_get() - the region behind a local key, checked, with a reference
+ * @qp: queue pair that uses it
+ * @sge: bytes that it uses, at least one
+ * @access: ROPCIE_ACCESS_* that are needed
+ *
+ * Return: region to be given back with ropcie_mr_put(), or NULL.
+ */
+struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp,
+				const struct ropcie_sge *sge, u32 access);
+void ropcie_mr_put(struct ropcie_mr *mr);
+
+/* cq.c */
+int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
+		     struct ropcie_cq_arg *arg);
+int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
+int ropcie_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc);
+int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
+
+/**
+ * ropcie_cq_add() - a completion
+ * @cq: queue
+ * @wc: completion
+ * @solicited: wakes a consumer that asked for solicited completions only
+ * @after: gets the CQ when it lost the entry
+ */
+void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
+		   bool solicited, struct ropcie_after *after);
+
+/* Drop the completions of a QP that is reset or destroyed (IBTA 10.3.1.1). */
+void ropcie_cq_forget(struct ropcie_cq *cq, const struct ib_qp *ibqp);
+
+/* qp.c */
+int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
+		     struct ib_udata *udata);
+int ropcie_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		     struct ib_udata *udata);
+int ropcie_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
+		    struct ib_qp_init_attr *init);
+int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata);
+void ropcie_qp_put(struct ropcie_qp *qp);
+/* All queue pairs to a peer that is gone go to ERR. Process context. */
+void ropcie_qp_peer_down(struct ropcie_dev *dev, struct ropcie_peer *peer);
+
+/* post.c */
+int ropcie_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
+		     const struct ib_send_wr **bad_wr);
+int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
+		     const struct ib_recv_wr **bad_wr);
+
+static inline u32 ropcie_rq_ready(const struct ropcie_rq *rq)
+{
+	/* Entries are filled before head moves past them. */
+	return smp_load_acquire(&rq->head) - rq->tail;
+}
+
+static inline struct ropcie_recv_wqe *ropcie_rq_at(const struct ropcie_rq *rq,
+						   u32 idx)
+{
+	return rq->ring + (size_t)(idx & (rq->size - 1)) * rq->stride;
+}
+
+/* work.c */
+int ropcie_work_init(void);
+void ropcie_work_exit(void);
+
+/* Let a work consumer run the QP. Any context. */
+void ropcie_qp_schedule(struct ropcie_qp *qp);
+
+/* Run the QP here when that may be done, else schedule it. Any context. */
+void ropcie_qp_kick(struct ropcie_qp *qp);
+
+/**
+ * ropcie_qp_run() - send, complete, flush: what the state asks for
+ * @qp: its lock is held
+ * @budget: bytes to send at most, about
+ * @after: what to do when the lock is released
+ *
+ * Return: true when the budget ended before the work.
+ */
+bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
+		   struct ropcie_after *after);
+
+/* Raise events; no spin lock of the driver is held. */
+void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after);
+
+/* An asynchronous event to raise when the locks are released. */
+static inline void ropcie_after_event(struct ropcie_after *after,
+				      enum ib_event_type event)
+{
+	after->events |= BIT(event);
+}
+
+/*
+ * QP to ERR; qp->lock is held. What was queued is flushed in order, the send
+ * queue first.
+ */
+void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after);
+
+/* Wait for space in a lane no longer; qp->lock is not held. */
+void ropcie_qp_unblock(struct ropcie_qp *qp);
+
+/*
+ * Send the answer that the responder owes, or should give unasked because it
+ * has receives again; qp->lock is held. Rings no doorbell.
+ */
+void ropcie_qp_answer(struct ropcie_qp *qp);
+
+void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane);
+enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);
+
+/* rx.c */
+void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
+		       const struct ropcie_rec *rec);
+void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
+			const struct ropcie_rec *rec);
+void ropcie_rx_batch_end(void *ctx, struct ropcie_peer *peer);
+
+/*
+ * Complete the receive at the head of the queue; qp->lock is held. @hdr is the
+ * last record of its message, or NULL for a failure.
+ */
+void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
+			  enum ib_wc_status status, struct ropcie_after *after);
+
+#endif /* ROPCIE_DRIVER_H */

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/kernel/debug/ntb_hw_ivshmem/<PCI address>/:
+ *   info  what this port knows of itself and its peers
+ *   link  write "down" to pull the cable, "dead" to make the port as silent as
+ *	   a killed guest, "up" to end either
+ */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+#include <linux/uaccess.h>
+
+#include "ivntb.h"
+
+static struct dentry *ivntb_debugfs_dir;
+
+static const char * const ivntb_state_names[] = {
+	[IVNTB_DOWN_NEW] = "down",
+	[IVNTB_DOWN] = "down",
+	[IVNTB_ACKED] = "waiting",
+	[IVNTB_UP] = "up",
+};
+
+static const char * const ivntb_cable_names[] = {
+	[IVNTB_CABLE_IN] = "up",
+	[IVNTB_CABLE_OUT] = "down",
+	[IVNTB_CABLE_DEAD] = "dead",
+};
+
+static int ivntb_info_show(struct seq_file *seq, void *unused)
+{
+	struct ivntb_dev *ndev = seq->private;
+	struct ivntb_stats *stats = &ndev->stats;
+	struct ivntb_peer *peer;
+	int pidx;
+
+	seq_printf(seq, "port %d of %d, ivposition %u\n", ndev->port,
+		   ndev->ports, ndev->ivpos);
+	seq_printf(seq, "vectors %d, windows per peer %d of %pap bytes\n",
+		   ndev->vector_count, ndev->mw_count, &ndev->mw_size);
+	seq_printf(seq, "scratchpads %d, message registers %d\n",
+		   ndev->spad_count, ndev->msg_count);
+	seq_printf(seq, "enabled %d, cable %s%s\n", ndev->enabled,
+		   ivntb_cable_names[ndev->cable], ndev->gone ? ", gone" : "");
+	seq_printf(seq, "interrupts %llu, doorbells rung %llu (still pending %llu, masked %llu)\n",
+		   stats->irqs, stats->db_rung, stats->db_coalesced,
+		   stats->db_masked);
+	seq_printf(seq, "links up %llu times, down %llu times\n",
+		   stats->link_ups, stats->link_downs);
+
+	spin_lock_irq(&ndev->link_lock);
+	for (pidx = 0; pidx < ndev->peer_count; pidx++) {
+		peer = &ndev->peers[pidx];
+		seq_printf(seq,
+			   "peer %d: port %d %s, epoch %u (theirs %u), alive %d, doorbells %#llx\n",
+			   pidx, peer->port, ivntb_state_names[peer->state],
+			   peer->epoch, peer->in_epoch, peer->beats > 1,
+			   peer->db_bits);
+	}
+	spin_unlock_irq(&ndev->link_lock);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(ivntb_info);
+
+static int ivntb_link_show(struct seq_file *seq, void *unused)
+{
+	struct ivntb_dev *ndev = seq->private;
+
+	seq_printf(seq, "%s\n", ivntb_cable_names[ndev->cable]);
+	return 0;
+}
+
+static int ivntb_link_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, ivntb_link_show, inode->i_private);
+}
+
+static ssize_t ivntb_link_write(struct file *file, const char __user *ubuf,
+				size_t size, loff_t *offset)
+{
+	struct ivntb_dev *ndev = ((struct seq_file *)file->private_data)->private;
+	char word[8] = {};
+	int cable;
+
+	if (size >= sizeof(word))
+		return -EINVAL;
+	if (copy_from_user(word, ubuf, size))
+		return -EFAULT;
+	cable = sysfs_match_string(ivntb_cable_names, word);
+	if (cable < 0)
+		return cable;
+	ivntb_link_cable(ndev, cable);
+	return size;
+}
+
+static const struct file_operations ivntb_link_fops = {
+	.owner = THIS_MODULE,
+	.open = ivntb_link_open,
+	.read = seq_read,
+	.write = ivntb_link_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+void ivntb_debugfs_init(void)
+{
+	ivntb_debugfs_dir = debugfs_create_dir(KBUILD_MODNAME, NULL);
+}
+
+void ivntb_debugfs_exit(void)
+{
+	debugfs_remove_recursive(ivntb_debugfs_dir);
+}
+
+void ivntb_debugfs_add(struct ivntb_dev *ndev)
+{
+	ndev->debugfs = debugfs_create_dir(pci_name(ndev->pdev),
+					   ivntb_debugfs_dir);
+	debugfs_create_file("info", 0400, ndev->debugfs, ndev,
+			    &ivntb_info_fops);
+	debugfs_create_file("link", 0600, ndev->debugfs, ndev,
+			    &ivntb_link_fops);
+}
+
+void ivntb_debugfs_remove(struct ivntb_dev *ndev)
+{
+	debugfs_remove_recursive(ndev->debugfs);
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Doorbells. A bit is latched in shared memory, and the peer's interrupt is
+ * raised only if the bit was clear and is not masked there: a doorbell that a
+ * polling peer has masked costs no exit to the hypervisor.
+ *
+ * Between every two ports A and B there are two words: A toggles a bit in
+ * db_rung to set it, B toggles it in db_cleared to clear it, and it is pending
+ * where they differ. Neither writes the other's word.
+ *
+ * Which peer a bit reaches: ntb_peer_db_set() has no peer index. With two
+ * ports, every bit reaches the one peer. With more, bit b reaches port
+ * b % ports, so port p is rung with bit p (what ntb_pingpong and ntb_perf
+ * expect of hardware with several ports), or p + ports * n for any n that
+ * fits; the peer sees the bit under the number that was rung. Bits of a
+ * peer whose link is down are lost, as on hardware.
+ *
+ * Which interrupt a bit raises: the bits that reach a port are dealt to its
+ * vectors in turn, so with v vectors that is vector b % v, or with more than
+ * two ports (b / ports) % v.
+ */
+#include "ivntb.h"
+
+static u32 ivntb_bit_to_vector(struct ivntb_dev *ndev, int bit, u32 vectors)
+{
+	return bit / ndev->db_stride % vectors;
+}
+
+/* Raises each interrupt that at least one of the bits belongs to. */
+static void ivntb_db_interrupt(struct ivntb_dev *ndev, u64 bits, u32 ivpos,
+			       u32 vectors)
+{
+	u32 raise = 0;
+	u32 vector;
+
+	for (; bits; bits &= bits - 1)
+		raise |= BIT(ivntb_bit_to_vector(ndev, __ffs64(bits), vectors));
+	for (; raise; raise &= raise - 1) {
+		vector = __ffs(raise);
+		ivntb_interrupt(ndev, ivpos, vector);
+	}
+}
+
+static u64 ivntb_db_pending_from(struct ivntb_dev *ndev, int port)
+{
+	return READ_ONCE(ndev->headers[port].pair[ndev->port].db_rung) ^
+	       READ_ONCE(ndev->self->pair[port].db_cleared);
+}
+
+static u64 ivntb_db_pending(struct ivntb_dev *ndev)
+{
+	u64 pending = ivntb_db_pending_from(ndev, ndev->port);
+	u64 open = READ_ONCE(ndev->link_open);
+
+	for (; open; open &= open - 1)
+		pending |= ivntb_db_pending_from(ndev,
+						 ndev->peers[__ffs64(open)].port);
+	return pending & ndev->db_valid;
+}
+
+static void ivntb_db_clear_from(struct ivntb_dev *ndev, int port, u64 bits)
+{
+	u64 *cleared = &ndev->self->pair[port].db_cleared;
+
+	lockdep_assert_held(&ndev->db_lock);
+
+	WRITE_ONCE(*cleared, *cleared ^
+			     (bits & ivntb_db_pending_from(ndev, port)));
+}
+
+/*
+ * For a peer that comes (back): what was rung in an earlier life is gone. It
+ * rings nothing before its own link is up.
+ */
+void ivntb_db_reset(struct ivntb_dev *ndev, struct ivntb_peer *peer)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&ndev->db_lock, flags);
+	ivntb_db_clear_from(ndev, peer->port, ndev->db_valid);
+	spin_unlock_irqrestore(&ndev->db_lock, flags);
+}
+
+/* Rings bits that are pending and not masked once more, at this port. */
+void ivntb_db_refire(struct ivntb_dev *ndev, u64 bits)
+{
+	/*
+	 * Against a peer that has latched a bit and found it masked: either it
+	 * sees the new mask, or we see its bit.
+	 */
+	mb();
+	bits &= ivntb_db_pending(ndev) & ~READ_ONCE(ndev->db_mask);
+	ivntb_db_interrupt(ndev, bits, ndev->ivpos, ndev->vector_count);
+}
+
+static void ivntb_ring(struct ivntb_dev *ndev, int port, u64 bits, u32 ivpos,
+		       u32 vectors)
+{
+	struct ivntb_port *hdr = &ndev->headers[port];
+	u64 *rung = &ndev->self->pair[port].db_rung;
+	unsigned long flags;
+	u64 fresh, masked;
+
+	spin_lock_irqsave(&ndev->db_lock, flags);
+	/*
+	 * What the bit announces must be visible before it, write-combined or
+	 * not. And if we find the bit still pending, the peer must find the
+	 * new data after it has cleared the bit: ivntb_db_clear() has the other
+	 * barrier.
+	 */
+	mb();
+	fresh = bits & ~(*rung ^ READ_ONCE(hdr->pair[ndev->port].db_cleared));
+	WRITE_ONCE(*rung, *rung ^ fresh);
+	/* Latched before we look at the mask; see ivntb_db_refire(). */
+	mb();
+	masked = fresh & READ_ONCE(hdr->db_mask);
+	ndev->stats.db_rung++;
+	if (!fresh)
+		ndev->stats.db_coalesced++;
+	else if (fresh == masked)
+		ndev->stats.db_masked++;
+	spin_unlock_irqrestore(&ndev->db_lock, flags);
+
+	ivntb_db_interrupt(ndev, fresh & ~masked, ivpos, vectors);
+}
+
+int ivntb_peer_db_set(struct ntb_dev *ntb, u64 bits)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	u64 up = READ_ONCE(ndev->link_up);
+	struct ivntb_peer *peer;
+	u64 reach;
+	int pidx;
+
+	if (bits & ~ndev->db_valid)
+		return -EINVAL;
+	for (pidx = 0; pidx < ndev->peer_count; pidx++) {
+		peer = &ndev->peers[pidx];
+		reach = bits & peer->db_bits;
+		if (reach && up & BIT_ULL(pidx))
+			ivntb_ring(ndev, peer->port, reach, peer->ivpos,
+				   peer->vectors);
+	}
+	return 0;
+}
+
+int ivntb_db_set(struct ntb_dev *ntb, u64 bits)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	if (bits & ~ndev->db_valid)
+		return -EINVAL;
+	ivntb_ring(ndev, ndev->port, bits, ndev->ivpos, ndev->vector_count);
+	return 0;
+}
+
+u64 ivntb_db_valid_mask(struct ntb_dev *ntb)
+{
+	return ivntb_ndev(ntb)->db_valid;
+}
+
+int ivntb_db_vector_count(struct ntb_dev *ntb)
+{
+	return ivntb_ndev(ntb)->vector_count;
+}
+
+u64 ivntb_db_vector_mask(struct ntb_dev *ntb, int vector)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	if (vector < 0 || vector >= ndev->vector_count)
+		return 0;
+	return ndev->vectors[vector].db_bits;
+}
+
+u64 ivntb_db_read(struct ntb_dev *ntb)
+{
+	u64 pending = ivntb_db_pending(ivntb_ndev(ntb));
+
+	/* What a bit announces is read after the bit. */
+	rmb();
+	return pending;
+}
+
+int ivntb_db_clear(struct ntb_dev *ntb, u64 bits)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	u64 open = READ_ONCE(ndev->link_open);
+	unsigned long flags;
+
+	spin_lock_irqsave(&ndev->db_lock, flags);
+	ivntb_db_clear_from(ndev, ndev->port, bits);
+	for (; open; open &= open - 1)
+		ivntb_db_clear_from(ndev, ndev->peers[__ffs64(open)].port, bits);
+	/* What is announced from now on sets the bit anew. */
+	mb();
+	spin_unlock_irqrestore(&ndev->db_lock, flags);
+	return 0;
+}
+
+u64 ivntb_db_read_mask(struct ntb_dev *ntb)
+{
+	return READ_ONCE(ivntb_ndev(ntb)->db_mask);
+}
+
+static void ivntb_db_write_mask(struct ivntb_dev *ndev, u64 set, u64 clear)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&ndev->db_lock, flags);
+	WRITE_ONCE(ndev->db_mask, (ndev->db_mask | set) & ~clear);
+	WRITE_ONCE(ndev->self->db_mask, ndev->db_mask);
+	spin_unlock_irqrestore(&ndev->db_lock, flags);
+}
+
+int ivntb_db_set_mask(struct ntb_dev *ntb, u64 bits)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	if (bits & ~ndev->db_valid)
+		return -EINVAL;
+	ivntb_db_write_mask(ndev, bits, 0);
+	return 0;
+}
+
+/*
+ * Bits that were latched under the mask interrupt now. That goes through this
+ * port's own ID, since the caller may hold what its db_event takes.
+ */
+int ivntb_db_clear_mask(struct ntb_dev *ntb, u64 bits)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	if (bits & ~ndev->db_valid)
+		return -EINVAL;
+	ivntb_db_write_mask(ndev, 0, bits);
+	ivntb_db_refire(ndev, bits);
+	return 0;
+}
+
+/* Hard interrupt context. */
+void ivntb_db_irq(struct ivntb_vector *vector)
+{
+	struct ivntb_dev *ndev = vector->ndev;
+
+	if (ivntb_db_pending(ndev) & ~READ_ONCE(ndev->db_mask) & vector->db_bits)
+		ntb_db_event(&ndev->ntb, vector->index);
+}
+
+/* All masked, none pending. */
+void ivntb_db_init(struct ivntb_dev *ndev)
+{
+	int bit, port, pidx, vector;
+	u64 reach;
+
+	ndev->db_valid = GENMASK_ULL(IVNTB_DB_BITS - 1, 0);
+	ndev->db_stride = ndev->ports == 2 ? 1 : ndev->ports;
+	ivntb_db_write_mask(ndev, ndev->db_valid, 0);
+	WRITE_ONCE(ndev->self->pair[ndev->port].db_cleared,
+		   ndev->self->pair[ndev->port].db_rung);
+	for (bit = 0; bit < IVNTB_DB_BITS; bit++) {
+		vector = ivntb_bit_to_vector(ndev, bit, ndev->vector_count);
+		ndev->vectors[vector].db_bits |= BIT_ULL(bit);
+	}
+	for (pidx = 0; pidx < ndev->peer_count; pidx++) {
+		port = ndev->peers[pidx].port;
+		reach = 0;
+		for (bit = 0; bit < IVNTB_DB_BITS; bit++)
+			if (ndev->ports == 2 || bit % ndev->ports == port)
+				reach |= BIT_ULL(bit);
+		ndev->peers[pidx].db_bits = reach;
+	}
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The driver's own state, shared by its files. layout.h says what the other
+ * side sees; docs/ntb-emulation.md explains how it works.
+ */
+#ifndef _IVNTB_H
+#define _IVNTB_H
+
+#include <linux/interrupt.h>
+#include <linux/ntb.h>
+#include <linux/pci.h>
+#include <linux/spinlock.h>
+#include <linux/timer.h>
+#include <linux/workqueue.h>
+
+#include "layout.h"
+
+/* BAR0 of the ivshmem device, QEMU's docs/specs/ivshmem-spec.txt. */
+#define IVSHMEM_REG_IVPOSITION	8
+#define IVSHMEM_REG_DOORBELL	12
+
+#define IVSHMEM_BAR_REGS	0
+#define IVSHMEM_BAR_MEM		2
+
+#define IVNTB_MAX_VECTORS	32
+/* The vector that also says: look at link and messages. */
+#define IVNTB_SERVICE_VECTOR	0
+
+/*
+ * enum ivntb_state - this end of the link to one peer
+ * @IVNTB_DOWN_NEW:	Down, and the client may not know it yet.
+ * @IVNTB_DOWN:		Down, and held there for a while.
+ * @IVNTB_ACKED:	This port has accepted the peer's epoch.
+ * @IVNTB_UP:		The peer has accepted this port's epoch, too.
+ */
+enum ivntb_state {
+	IVNTB_DOWN_NEW,
+	IVNTB_DOWN,
+	IVNTB_ACKED,
+	IVNTB_UP,
+};
+
+/*
+ * enum ivntb_cable - faults that debugfs can inject
+ * @IVNTB_CABLE_IN:	None.
+ * @IVNTB_CABLE_OUT:	The link is down, and both sides see it at once.
+ * @IVNTB_CABLE_DEAD:	The port says and sees nothing any more, as if its
+ *			guest had been stopped or killed.
+ */
+enum ivntb_cable {
+	IVNTB_CABLE_IN,
+	IVNTB_CABLE_OUT,
+	IVNTB_CABLE_DEAD,
+};
+
+/*
+ * struct ivntb_window - one inbound memory window
+ * @virt:	Where the CPU sees it.
+ * @dma:	Its address on the bus, and what a client's dma_alloc returns.
+ * @busy:	A client has allocated it. Under ivntb_dev.mw_lock.
+ */
+struct ivntb_window {
+	void *virt;
+	dma_addr_t dma;
+	bool busy;
+};
+
+/*
+ * struct ivntb_peer - another port, as this one knows it
+ * @port:	Its number.
+ * @hdr:	Its header. All of it may be garbage at any time.
+ * @out:	What this port tells it.
+ * @in:		What it tells this port.
+ * @db_bits:	Doorbell bits that reach it.
+ * @ivpos:	Its device's ID and
+ * @vectors:	number of vectors; both checked when it is accepted.
+ * @state:	Of this end of the link. This and the rest under link_lock.
+ * @epoch:	Of this port's end.
+ * @accepted:	Its epoch that this port accepted, or 0.
+ * @heartbeat:	The last one seen,
+ * @beat_at:	when it was first seen (jiffies), and
+ * @beats:	how many have been seen, up to 2: the first may be of a dead
+ *		port.
+ * @down_since:	Since when the client knows that the link is down (jiffies).
+ * @complained:	Its layout differs, and that has been said.
+ * @in_epoch:	What the last poll found, for the interrupt handler to compare.
+ * @in_seen:	Likewise.
+ * @in_enabled:	Likewise.
+ * @msg_told:	Its messages that have raised an event. Under msg_lock.
+ * @windows:	The memory that it writes to.
+ */
+struct ivntb_peer {
+	int port;
+	struct ivntb_port *hdr;
+	struct ivntb_pair *out;
+	struct ivntb_pair *in;
+	u64 db_bits;
+	u32 ivpos;
+	u32 vectors;
+
+	enum ivntb_state state;
+	u32 epoch;
+	u32 accepted;
+	u64 heartbeat;
+	unsigned long beat_at;
+	unsigned int beats;
+	unsigned long down_since;
+	bool complained;
+	u32 in_epoch;
+	u32 in_seen;
+	u32 in_enabled;
+	u32 msg_told[IVNTB_MAX_MSGS];
+
+	struct ivntb_window windows[IVNTB_MAX_MWS];
+};
+
+struct ivntb_vector {
+	struct ivntb_dev *ndev;
+	int index;
+	u64 db_bits;
+};
+
+/* Counters for debugfs; approximate. */
+struct ivntb_stats {
+	u64 irqs;
+	u64 db_rung;
+	u64 db_coalesced;
+	u64 db_masked;
+	u64 link_ups;
+	u64 link_downs;
+};
+
+/*
+ * struct ivntb_dev - one ivshmem device as an NTB port
+ * @started:	Events may be given to ntb.ko.
+ * @db_stride:	Doorbell bit b reaches port b % db_stride; 1 with two ports.
+ * @link_lock:	Protects the states of all peers and this port's words about
+ *		the link. Never held while a client is called.
+ * @link_up:	A bit per peer: what the client sees.
+ * @link_told:	What the client was last told.
+ * @link_open:	Peers whose doorbells and messages the client sees: those that
+ *		it has been told are up.
+ * @enabled:	The client wants the link.
+ * @cable:	What debugfs has done to the cable.
+ * @gone:	Shut down, or another device has taken the port over.
+ * @db_lock:	Protects this port's words about doorbells.
+ * @msg_lock:	Protects this port's words about messages.
+ * @msg_src:	Peer whose messages the registers show.
+ * @msg_out:	Status bits of messages that could not be sent.
+ * @msg_mask:	Status bits that raise no event.
+ * @mw_wrap:	Take window indices modulo their number.
+ * @mw_lock:	Protects the windows' allocation, and
+ * @mw_task:	who last asked for the properties of which window: it will
+ *		allocate that one next.
+ * @mw_hint:	That window.
+ */
+struct ivntb_dev {
+	struct ntb_dev ntb;
+	struct pci_dev *pdev;
+	void __iomem *regs;
+	struct ivntb_port *headers;
+	struct ivntb_port *self;
+	bool started;
+
+	u32 ivpos;
+	int port;
+	int ports;
+	int peer_count;
+	struct ivntb_peer peers[IVNTB_MAX_PORTS - 1];
+
+	int vector_count;
+	struct ivntb_vector vectors[IVNTB_MAX_VECTORS];
+	u64 db_valid;
+	int db_stride;
+
+	int mw_count;
+	resource_size_t mw_size;
+	resource_size_t mw_offset;
+	bool mw_wrap;
+	void *inbound;
+	int spad_count;
+	int msg_count;
+
+	/* link states and this port's words about the link */
+	spinlock_t link_lock;
+	u64 link_up;
+	u64 link_told;
+	u64 link_open;
+	bool enabled;
+	enum ivntb_cable cable;
+	bool gone;
+	u64 heartbeat;
+	struct timer_list beat_timer;
+	struct workqueue_struct *wq;
+	struct work_struct link_work;
+
+	/* this port's words about doorbells */
+	spinlock_t db_lock;
+	u64 db_mask;
+
+	/* this port's words about messages */
+	spinlock_t msg_lock;
+	int msg_src;
+	u64 msg_out;
+	u64 msg_mask;
+
+	/* allocation of the windows */
+	spinlock_t mw_lock;
+	struct task_struct *mw_task;
+	struct ivntb_window *mw_hint;
+
+	struct ivntb_stats stats;
+	struct dentry *debugfs;
+};
+
+static inline struct ivntb_dev *ivntb_ndev(struct ntb_dev *ntb)
+{
+	return container_of(ntb, struct ivntb_dev, ntb);
+}
+
+/* Interrupts the device with an ID; one that is absent does not hear it. */
+static inline void ivntb_interrupt(struct ivntb_dev *ndev, u32 ivpos, u32 vector)
+{
+	writel(ivpos << 16 | vector, ndev->regs + IVSHMEM_REG_DOORBELL);
+}
+
+/* link.c */
+void ivntb_link_init(struct ivntb_dev *ndev);
+void ivntb_link_start(struct ivntb_dev *ndev);
+void ivntb_link_stop(struct ivntb_dev *ndev);
+void ivntb_link_irq(struct ivntb_dev *ndev);
+void ivntb_link_cable(struct ivntb_dev *ndev, enum ivntb_cable cable);
+void ivntb_link_work(struct work_struct *work);
+void ivntb_beat_timer(struct timer_list *timer);
+u64 ivntb_link_is_up(struct ntb_dev *ntb, enum ntb_speed *speed,
+		     enum ntb_width *width);
+int ivntb_link_enable(struct ntb_dev *ntb, enum ntb_speed max_speed,
+		      enum ntb_width max_width);
+int ivntb_link_disable(struct ntb_dev *ntb);
+
+/* doorbell.c */
+void ivntb_db_init(struct ivntb_dev *ndev);
+void ivntb_db_irq(struct ivntb_vector *vector);
+void ivntb_db_refire(struct ivntb_dev *ndev, u64 bits);
+void ivntb_db_reset(struct ivntb_dev *ndev, struct ivntb_peer *peer);
+u64 ivntb_db_valid_mask(struct ntb_dev *ntb);
+int ivntb_db_vector_count(struct ntb_dev *ntb);
+u64 ivntb_db_vector_mask(struct ntb_dev *ntb, int vector);
+u64 ivntb_db_read(struct ntb_dev *ntb);
+int ivntb_db_set(struct ntb_dev *ntb, u64 bits);
+int ivntb_db_clear(struct ntb_dev *ntb, u64 bits);
+u64 ivntb_db_read_mask(struct ntb_dev *ntb);
+int ivntb_db_set_mask(struct ntb_dev *ntb, u64 bits);
+int ivntb_db_clear_mask(struct ntb_dev *ntb, u64 bits);
+int ivntb_peer_db_set(struct ntb_dev *ntb, u64 bits);
+
+/* register.c */
+void ivntb_register_init(struct ivntb_dev *ndev);
+void ivntb_msg_irq(struct ivntb_dev *ndev);
+void ivntb_msg_refire(struct ivntb_dev *ndev);
+void ivntb_msg_reset(struct ivntb_dev *ndev, struct ivntb_peer *peer);
+int ivntb_spad_count(struct ntb_dev *ntb);
+u32 ivntb_spad_read(struct ntb_dev *ntb, int idx);
+int ivntb_spad_write(struct ntb_dev *ntb, int idx, u32 val);
+int ivntb_peer_spad_addr(struct ntb_dev *ntb, int pidx, int idx,
+			 phys_addr_t *addr);
+u32 ivntb_peer_spad_read(struct ntb_dev *ntb, int pidx, int idx);
+int ivntb_peer_spad_write(struct ntb_dev *ntb, int pidx, int idx, u32 val);
+int ivntb_msg_count(struct ntb_dev *ntb);
+u64 ivntb_msg_inbits(struct ntb_dev *ntb);
+u64 ivntb_msg_outbits(struct ntb_dev *ntb);
+u64 ivntb_msg_read_sts(struct ntb_dev *ntb);
+int ivntb_msg_clear_sts(struct ntb_dev *ntb, u64 bits);
+int ivntb_msg_set_mask(struct ntb_dev *ntb, u64 bits);
+int ivntb_msg_clear_mask(struct ntb_dev *ntb, u64 bits);
+u32 ivntb_msg_read(struct ntb_dev *ntb, int *pidx, int midx);
+int ivntb_peer_msg_write(struct ntb_dev *ntb, int pidx, int midx, u32 msg);
+
+/* window.c */
+int ivntb_window_layout(struct ivntb_dev *ndev, resource_size_t max_size);
+int ivntb_window_init(struct ivntb_dev *ndev);
+void ivntb_window_exit(struct ivntb_dev *ndev);
+int ivntb_mw_count(struct ntb_dev *ntb, int pidx);
+int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
+		       resource_size_t *addr_align, resource_size_t *size_align,
+		       resource_size_t *size_max);
+int ivntb_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx,
+		       dma_addr_t addr, resource_size_t size);
+int ivntb_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx);
+int ivntb_peer_mw_count(struct ntb_dev *ntb);
+int ivntb_peer_mw_get_addr(struct ntb_dev *ntb, int widx, phys_addr_t *base,
+			   resource_size_t *size);
+
+/* debugfs.c */
+void ivntb_debugfs_init(void);
+void ivntb_debugfs_exit(void);
+void ivntb_debugfs_add(struct ivntb_dev *ndev);
+void ivntb_debugfs_remove(struct ivntb_dev *ndev);
+
+#endif /* _IVNTB_H */

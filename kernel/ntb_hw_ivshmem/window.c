@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory windows, and the DMA memory of clients.
+ *
+ * The shared memory behind the headers is cut into equal windows: for each
+ * port, for each of its peers, the windows that this peer writes to. Where a
+ * window leads is fixed: nothing translates. So the memory that a client
+ * allocates for a window must be the window itself: this file serves
+ * dma_alloc_coherent() on the PCI device from the windows, one allocation per
+ * window, and ntb_mw_set_trans() accepts nothing else.
+ *
+ * dma_alloc_coherent() does not say for which window it is. But every client
+ * asks for the window's alignment first, so the window that the calling task
+ * last asked about is taken; else the first free one that is large enough.
+ */
+#include <linux/dma-map-ops.h>
+#include <linux/io.h>
+#include <linux/sizes.h>
+
+#include "ivntb.h"
+
+#if !defined(CONFIG_DMA_OPS) && !defined(CONFIG_ARCH_HAS_DMA_OPS)
+#error "this kernel has no dma_map_ops: enable CONFIG_GART_IOMMU (or XEN)"
+#endif
+
+/* Windows from this size on start where a huge page can map them. */
+#define IVNTB_HUGE_WINDOW	SZ_8M
+
+static resource_size_t ivntb_window_offset(struct ivntb_dev *ndev, int to,
+					   int from, int k)
+{
+	int row = to * ndev->peer_count + ivntb_port_to_peer(to, from);
+
+	return ndev->mw_offset + (row * ndev->mw_count + k) * ndev->mw_size;
+}
+
+/* ntb_perf takes the ports' numbers for window indices; see mw_wrap. */
+static int ivntb_wrap(struct ivntb_dev *ndev, int widx, int count)
+{
+	return ndev->mw_wrap && widx >= 0 ? widx % count : widx;
+}
+
+static struct ivntb_window *ivntb_window_get(struct ivntb_dev *ndev, int pidx,
+					     int widx)
+{
+	widx = ivntb_wrap(ndev, widx, ndev->mw_count);
+	if (pidx < 0 || pidx >= ndev->peer_count ||
+	    widx < 0 || widx >= ndev->mw_count)
+		return NULL;
+	return &ndev->peers[pidx].windows[widx];
+}
+
+static struct ivntb_window *ivntb_window_nth(struct ivntb_dev *ndev, int n)
+{
+	return ivntb_window_get(ndev, n / ndev->mw_count, n % ndev->mw_count);
+}
+
+int ivntb_mw_count(struct ntb_dev *ntb, int pidx)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	if (pidx < 0 || pidx >= ndev->peer_count)
+		return -EINVAL;
+	return ndev->mw_count;
+}
+
+int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
+		       resource_size_t *addr_align, resource_size_t *size_align,
+		       resource_size_t *size_max)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	struct ivntb_window *window = ivntb_window_get(ndev, pidx, widx);
+	unsigned long flags;
+
+	if (!window)
+		return -EINVAL;
+	spin_lock_irqsave(&ndev->mw_lock, flags);
+	ndev->mw_task = current;
+	ndev->mw_hint = window;
+	spin_unlock_irqrestore(&ndev->mw_lock, flags);
+
+	if (addr_align)
+		*addr_align = PAGE_SIZE;
+	if (size_align)
+		*size_align = PAGE_SIZE;
+	if (size_max)
+		*size_max = ndev->mw_size;
+	return 0;
+}
+
+int ivntb_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx,
+		       dma_addr_t addr, resource_size_t size)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	struct ivntb_window *window = ivntb_window_get(ndev, pidx, widx);
+
+	if (!window)
+		return -EINVAL;
+	if (!addr || !size)
+		return 0;
+	if (addr == window->dma && size <= ndev->mw_size)
+		return 0;
+	dev_err(&ndev->pdev->dev,
+		"peer %d window %d can only lead to %pad, %pap bytes: see docs/ntb-emulation.md\n",
+		pidx, widx, &window->dma, &ndev->mw_size);
+	return -EINVAL;
+}
+
+int ivntb_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx)
+{
+	return ivntb_window_get(ivntb_ndev(ntb), pidx, widx) ? 0 : -EINVAL;
+}
+
+int ivntb_peer_mw_count(struct ntb_dev *ntb)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	return ndev->peer_count * ndev->mw_count;
+}
+
+int ivntb_peer_mw_get_addr(struct ntb_dev *ntb, int widx, phys_addr_t *base,
+			   resource_size_t *size)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	widx = ivntb_wrap(ndev, widx, ivntb_peer_mw_count(ntb));
+	if (widx < 0 || widx >= ivntb_peer_mw_count(ntb))
+		return -EINVAL;
+	if (base)
+		*base = pci_resource_start(ndev->pdev, IVSHMEM_BAR_MEM) +
+			ivntb_window_offset(ndev,
+					    ndev->peers[widx / ndev->mw_count].port,
+					    ndev->port, widx % ndev->mw_count);
+	if (size)
+		*size = ndev->mw_size;
+	return 0;
+}
+
+static struct ivntb_window *ivntb_window_take(struct ivntb_dev *ndev)
+{
+	int count = ndev->peer_count * ndev->mw_count;
+	struct ivntb_window *window = NULL;
+	unsigned long flags;
+	int n = 0;
+
+	spin_lock_irqsave(&ndev->mw_lock, flags);
+	if (ndev->mw_task == current && !ndev->mw_hint->busy)
+		window = ndev->mw_hint;
+	for (; !window && n < count; n++)
+		if (!ivntb_window_nth(ndev, n)->busy)
+			window = ivntb_window_nth(ndev, n);
+	if (window)
+		window->busy = true;
+	ndev->mw_task = NULL;
+	spin_unlock_irqrestore(&ndev->mw_lock, flags);
+	return window;
+}
+
+static void *ivntb_dma_alloc(struct device *dev, size_t size, dma_addr_t *handle,
+			     gfp_t gfp, unsigned long attrs)
+{
+	struct ivntb_dev *ndev = dev_get_drvdata(dev);
+	struct ivntb_window *window;
+
+	if (size > ndev->mw_size)
+		return NULL;
+	window = ivntb_window_take(ndev);
+	if (!window)
+		return NULL;
+	/* As every allocator of DMA memory; an earlier life may have used it. */
+	memset(window->virt, 0, size);
+	*handle = window->dma;
+	return window->virt;
+}
+
+static void ivntb_dma_free(struct device *dev, size_t size, void *vaddr,
+			   dma_addr_t handle, unsigned long attrs)
+{
+	struct ivntb_dev *ndev = dev_get_drvdata(dev);
+	int count = ndev->peer_count * ndev->mw_count;
+	unsigned long flags;
+	int n;
+
+	spin_lock_irqsave(&ndev->mw_lock, flags);
+	for (n = 0; n < count; n++)
+		if (ivntb_window_nth(ndev, n)->dma == handle)
+			ivntb_window_nth(ndev, n)->busy = false;
+	spin_unlock_irqrestore(&ndev->mw_lock, flags);
+}
+
+/* The device reaches no memory but the windows. */
+static dma_addr_t ivntb_dma_map_page(struct device *dev, struct page *page,
+				     unsigned long offset, size_t size,
+				     enum dma_data_direction dir,
+				     unsigned long attrs)
+{
+	return DMA_MAPPING_ERROR;
+}
+
+static int ivntb_dma_map_sg(struct device *dev, struct scatterlist *sg,
+			    int nents, enum dma_data_direction dir,
+			    unsigned long attrs)
+{
+	return -EIO;
+}
+
+static const struct dma_map_ops ivntb_dma_ops = {
+	.alloc = ivntb_dma_alloc,
+	.free = ivntb_dma_free,
+	.map_page = ivntb_dma_map_page,
+	.map_sg = ivntb_dma_map_sg,
+};
+
+/* Cuts the shared memory; the same at every port with the same parameters. */
+int ivntb_window_layout(struct ivntb_dev *ndev, resource_size_t max_size)
+{
+	resource_size_t len = pci_resource_len(ndev->pdev, IVSHMEM_BAR_MEM);
+	resource_size_t align = PAGE_SIZE;
+	int windows = ndev->ports * ndev->peer_count * ndev->mw_count;
+
+	if (len / windows >= IVNTB_HUGE_WINDOW)
+		align = SZ_2M;
+	ndev->mw_offset = round_up(ndev->ports * sizeof(struct ivntb_port),
+				   align);
+	if (len <= ndev->mw_offset)
+		return -ENOSPC;
+	ndev->mw_size = round_down((len - ndev->mw_offset) / windows, align);
+	if (max_size)
+		ndev->mw_size = min_t(resource_size_t, ndev->mw_size,
+				      round_down(max_size, PAGE_SIZE));
+	return ndev->mw_size ? 0 : -ENOSPC;
+}
+
+/*
+ * Maps what the peers write to. All of it lies together, apart from what the
+ * clients map of the peers' windows: one page must not be mapped with two
+ * memory types.
+ */
+int ivntb_window_init(struct ivntb_dev *ndev)
+{
+	resource_size_t bar = pci_resource_start(ndev->pdev, IVSHMEM_BAR_MEM);
+	int count = ndev->peer_count * ndev->mw_count;
+	struct ivntb_window *window;
+	resource_size_t first;
+	int ret, n;
+
+	ret = dma_set_mask_and_coherent(&ndev->pdev->dev, DMA_BIT_MASK(64));
+	if (ret)
+		return ret;
+
+	first = ivntb_window_offset(ndev, ndev->port, ndev->peers[0].port, 0);
+	ndev->inbound = memremap(bar + first, count * ndev->mw_size,
+				 MEMREMAP_WB);
+	if (!ndev->inbound)
+		return -ENOMEM;
+	for (n = 0; n < count; n++) {
+		window = ivntb_window_nth(ndev, n);
+		window->virt = ndev->inbound + n * ndev->mw_size;
+		window->dma = bar + first + n * ndev->mw_size;
+	}
+	set_dma_ops(&ndev->pdev->dev, &ivntb_dma_ops);
+	return 0;
+}
+
+void ivntb_window_exit(struct ivntb_dev *ndev)
+{
+	set_dma_ops(&ndev->pdev->dev, NULL);
+	memunmap(ndev->inbound);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The objects of ropcie_ntb_if.ko: adapter, peer, lane; and the calls between
+ * its files. No other module sees this.
+ *
+ * Locks, outermost first:
+ *   ropcie_adapters_lock  which adapters and watchers there are (main.c)
+ *   adapter->mutex        start and stop
+ *   peer->mutex           the state of the link to one peer
+ *   adapter->identity     no two peers are accepted with one address
+ *   lane->rx_lock         receiving half; receive callbacks run under it
+ *   lane->tx_lock         sending half
+ * The last two are spin locks with bottom halves off. Whoever looks at a lane
+ * without its lock (ropcie_lane_pending()) does so under RCU: lanes are set up
+ * anew only a grace period after they were taken down.
+ */
+#ifndef ROPCIE_NTB_IF_INTERNAL_H
+#define ROPCIE_NTB_IF_INTERNAL_H
+
+#include <linux/interrupt.h>
+#include <linux/kref.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "control.h"
+#include "ntb_if.h"
+#include "peer_link.h"
+#include "poll_policy.h"
+
+struct ropcie_backend;
+
+/**
+ * struct ropcie_lane - a lane number of a peer, both directions
+ * @peer: whose
+ * @index: lane number
+ * @bell: receives what a doorbell announces, if it is little
+ * @thread: receives the rest, and calls tx_space
+ * @kicked: @thread has something to do
+ * @tx_lock: guards what follows, up to @tx_doorbells
+ * @tx: sending half
+ * @ends: memory of @tx
+ * @tx_up: may be sent to
+ * @stalled: a sender met a full lane and waits for tx_space
+ * @stall_cons: the peer's consumer word then
+ * @want: last want_space value written to the peer; odd while stalled
+ * @rung: last arm value of the peer that was answered with a doorbell
+ * @tx_records: counter
+ * @tx_bytes: counter, payload
+ * @stalls: counter: the lane was full
+ * @tx_doorbells: counter: rung for records
+ * @rx_lock: guards the rest
+ * @policy: how long @thread spins
+ * @rx: receiving half
+ * @rx_up: may be received from
+ * @polled: callers of ropcie_adapter_poll() drain it, @thread only watches
+ * @armed: the peer has been asked for a doorbell, and none came yet
+ * @arm: last arm value written to the peer
+ * @space_rung: last want_space value of the peer that was answered
+ * @rx_records: counter
+ * @rx_bytes: counter, payload
+ * @rx_unknown: counter: records to a queue that is not open
+ * @rx_doorbells: counter: rung for space
+ */
+struct ropcie_lane {
+	struct ropcie_peer *peer;
+	u32 index;
+	struct tasklet_struct bell;
+	struct task_struct *thread;
+	unsigned long kicked;
+
+	spinlock_t tx_lock ____cacheline_aligned_in_smp;
+	struct ropcie_lane_tx tx;
+	u64 *ends;
+	bool tx_up;
+	bool stalled;
+	u32 stall_cons;
+	u32 want;
+	u32 rung;
+	u64 tx_records;
+	u64 tx_bytes;
+	u64 stalls;
+	u64 tx_doorbells;
+
+	spinlock_t rx_lock ____cacheline_aligned_in_smp;
+	struct ropcie_poll_policy policy;
+	struct ropcie_lane_rx rx;
+	bool rx_up;
+	bool polled;
+	bool armed;
+	u32 arm;
+	u32 space_rung;
+	u64 rx_records;
+	u64 rx_bytes;
+	u64 rx_unknown;
+	u64 rx_doorbells;
+};
+
+/**
+ * struct ropcie_peer - a node at the other end of a link, or the own one
+ * @ref: message queues that send to it, and the adapter
+ * @adapter: whose peer; valid as long as any lane is up
+ * @index: number for the backend; not used for the own node
+ * @self: the own node: @in and @out are the same memory
+ * @up: announced to the user and not taken back
+ * @nlanes: lanes that both sides have; queues are spread over them
+ * @lanes_set: lanes are set up (some time before @up)
+ * @mac: its hardware address
+ * @node_guid: its node GUID
+ * @in: inbound window: control page and the lanes that it sends on
+ * @in_size: bytes of it
+ * @out: outbound window, its inbound one; mapped by the backend
+ * @out_size: bytes of it that are mapped
+ * @write_combining: @out is mapped write-combining
+ * @mutex: guards the link's state: all of the following
+ * @link: handshake
+ * @link_ready: @link is initialised, because the windows are there
+ * @work: calls ropcie_link_step() at each event and heartbeat
+ * @error: a lane found that the peer breaks the protocol; set by anybody
+ * @lane: lanes
+ * @priv: the backend's
+ */
+struct ropcie_peer {
+	struct kref ref;
+	struct ropcie_adapter *adapter;
+	u32 index;
+	bool self;
+	bool up;
+	u32 nlanes;
+	bool lanes_set;
+	u8 mac[ETH_ALEN];
+	u64 node_guid;
+	struct ropcie_control *in;
+	size_t in_size;
+	struct ropcie_control *out;
+	size_t out_size;
+	bool write_combining;
+	struct mutex mutex; /* state of the link */
+	struct ropcie_peer_link link;
+	bool link_ready;
+	struct delayed_work work;
+	int error;
+	struct ropcie_lane lane[ROPCIE_MAX_LANES];
+	void *priv;
+};
+
+/**
+ * struct ropcie_adapter - one end of an NTB or of a loopback pair
+ * @list: in the list of adapters
+ * @name: for people
+ * @dev: what it sits on
+ * @backend: how it is joined to its peers
+ * @priv: the backend's
+ * @lanes: most lanes to a peer
+ * @npeers: entries of @peer; the first is the own node
+ * @peer: peers
+ * @mqs: message queues by ID
+ * @mutex: serialises start and stop
+ * @identity: one peer at a time is checked and announced
+ * @running: started, and not being stopped
+ * @user: callbacks while started, else NULL
+ * @ctx: for them
+ * @mac: own hardware address
+ * @node_guid: own node GUID
+ * @last_poll: jiffies at the last ropcie_adapter_poll()
+ * @last_arm: jiffies at the last ropcie_adapter_arm()
+ * @doorbells: counter: doorbells received
+ * @link_ups: counter
+ * @link_losses: counter
+ * @protocol_errors: counter
+ * @debugfs: directory
+ */
+struct ropcie_adapter {
+	struct list_head list;
+	const char *name;
+	struct device *dev;
+	const struct ropcie_backend *backend;
+	void *priv;
+	u32 lanes;
+	u32 npeers;
+	struct ropcie_peer **peer;
+	struct xarray mqs;
+	struct mutex mutex; /* start and stop */
+	struct mutex identity; /* one peer at a time is checked and accepted */
+	bool running;
+	const struct ropcie_adapter_user *user;
+	void *ctx;
+	u8 mac[ETH_ALEN];
+	u64 node_guid;
+	unsigned long last_poll;
+	unsigned long last_arm;
+	atomic64_t doorbells;
+	atomic64_t link_ups;
+	atomic64_t link_losses;
+	atomic64_t protocol_errors;
+	struct dentry *debugfs;
+};
+
+/* Module parameters (main.c), checked. */
+extern unsigned int ropcie_lanes;
+extern unsigned int ropcie_window_kib;
+extern unsigned int ropcie_heartbeat_ms;
+extern unsigned int ropcie_heartbeat_limit_ms;
+extern struct workqueue_struct *ropcie_link_wq;
+u64 ropcie_spin_limit_ns(void);
+
+/* A window of this size holds at least one lane of the smallest shape. */
+size_t ropcie_window_min(void);
+#define ROPCIE_WINDOW_MAX (64u << 20)
+
+/* main.c */
+void ropcie_adapter_add(struct ropcie_adapter *a);
+void ropcie_adapter_remove(struct ropcie_adapter *a);
+
+/* debugfs.c */
+extern struct dentry *ropcie_debugfs;
+void ropcie_debugfs_init(void);
+void ropcie_debugfs_exit(void);
+void ropcie_debugfs_add(struct ropcie_adapter *a);
+void ropcie_debugfs_remove(struct ropcie_adapter *a);
+
+/* adapter.c */
+struct ropcie_adapter *ropcie_adapter_alloc(struct device *dev,
+					    const char *name,
+					    const struct ropcie_backend *backend,
+					    u32 others, u32 lanes);
+void ropcie_adapter_free(struct ropcie_adapter *a);
+
+/* peer.c */
+struct ropcie_peer *ropcie_peer_alloc(struct ropcie_adapter *a, u32 index,
+				      bool self);
+void ropcie_peer_release(struct kref *ref);
+void ropcie_peer_start(struct ropcie_peer *peer);
+void ropcie_peer_stop(struct ropcie_peer *peer);
+int ropcie_peer_start_self(struct ropcie_peer *peer);
+void ropcie_peer_stop_self(struct ropcie_peer *peer);
+void ropcie_peer_kick(struct ropcie_peer *peer);
+void ropcie_peer_fail(struct ropcie_peer *peer, int error);
+
+/* lane.c */
+void ropcie_lane_init(struct ropcie_lane *lane, struct ropcie_peer *peer,
+		      u32 index);
+int ropcie_lane_open(struct ropcie_lane *lane,
+		     const struct ropcie_link_offer *own, u32 own_epoch,
+		     const struct ropcie_link_offer *theirs, u32 their_epoch);
+void ropcie_lane_open_rx(struct ropcie_lane *lane);
+void ropcie_lane_close(struct ropcie_lane *lane);
+void ropcie_lane_free(struct ropcie_lane *lane);
+int ropcie_lane_tx_send(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
+			const struct ropcie_vec *vec, u32 nvec);
+bool ropcie_lane_tx_idle_now(struct ropcie_lane *lane);
+void ropcie_lane_flush(struct ropcie_lane *lane);
+bool ropcie_lane_pending(const struct ropcie_lane *lane);
+u32 ropcie_lane_drain(struct ropcie_lane *lane);
+void ropcie_lane_check_space(struct ropcie_lane *lane);
+void ropcie_lane_ask_doorbell(struct ropcie_lane *lane);
+void ropcie_lane_refuse_doorbell(struct ropcie_lane *lane);
+
+/* lane_thread.c */
+int ropcie_lane_start_thread(struct ropcie_lane *lane);
+void ropcie_lane_stop_thread(struct ropcie_lane *lane);
+void ropcie_lane_kick(struct ropcie_lane *lane);
+void ropcie_lane_doorbell(struct ropcie_lane *lane);
+int ropcie_lane_poll(struct ropcie_lane *lane);
+void ropcie_lane_unpoll(struct ropcie_lane *lane);
+
+#endif /* ROPCIE_NTB_IF_INTERNAL_H */

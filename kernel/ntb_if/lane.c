@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One lane number of a peer: sending and receiving under their locks, and the
+ * words that ask for and answer doorbells.
+ *
+ * Owns: who may use the ring code when. Does not know who receives and sleeps
+ * (lane_thread.c), nor when a link is good (peer.c), nor the hardware.
+ *
+ * Doorbells are asked for and saved like this. A receiver that is about to
+ * sleep writes an odd number into the peer's memory, reads it back, and looks
+ * at its lane once more. The answer to that read comes behind all that the
+ * peer wrote before it saw the number, so either the last look finds the
+ * record, or the sender finds the number, and rings: once for each odd number.
+ * A sender that finds the lane full does the same with want_space.
+ */
+#include <linux/slab.h>
+#include <linux/mm.h>
+
+#include "backend.h"
+
+/* What is drained with bottom halves off at a time. */
+#define ROPCIE_DRAIN_RECORDS 64
+#define ROPCIE_DRAIN_BYTES (256 * 1024)
+
+/* Write a word of the peer's control page. */
+static void lane_post(const struct ropcie_lane *lane, __le32 *word, u32 val)
+{
+	WRITE_ONCE(*word, cpu_to_le32(val));
+	if (lane->peer->write_combining)
+		wmb(); /* push it out of the write-combining buffer */
+}
+
+/* The same, and it has arrived, behind all that this side wrote before. */
+static void lane_post_sync(const struct ropcie_lane *lane, __le32 *word,
+			   u32 val)
+{
+	lane_post(lane, word, val);
+	(void)READ_ONCE(*word);
+	mb(); /* what is read from now on is newer than the answer */
+}
+
+static struct ropcie_lane_ctl *lane_in(const struct ropcie_lane *lane)
+{
+	return &lane->peer->in->lane[lane->index];
+}
+
+static struct ropcie_lane_ctl *lane_out(const struct ropcie_lane *lane)
+{
+	return &lane->peer->out->lane[lane->index];
+}
+
+static void lane_ring(struct ropcie_lane *lane)
+{
+	if (lane->peer->self)
+		ropcie_lane_doorbell(lane);
+	else
+		lane->peer->adapter->backend->ring(lane->peer, lane->index);
+}
+
+/**
+ * ropcie_lane_init() - a lane that is down
+ * @lane: lane
+ * @peer: whose
+ * @index: number
+ */
+void ropcie_lane_init(struct ropcie_lane *lane, struct ropcie_peer *peer,
+		      u32 index)
+{
+	lane->peer = peer;
+	lane->index = index;
+	spin_lock_init(&lane->tx_lock);
+	spin_lock_init(&lane->rx_lock);
+}
+
+static void *lane_base(struct ropcie_control *window,
+		       const struct ropcie_lane_geom *geom, u32 index)
+{
+	return (u8 *)window + ROPCIE_CONTROL_SIZE +
+	       index * ropcie_lane_size(geom);
+}
+
+/**
+ * ropcie_lane_open() - set both halves up and begin to send
+ * @lane: lane, down for a grace period
+ * @own: shape of the own inbound window
+ * @own_epoch: own epoch
+ * @theirs: shape of the peer's inbound window, which was checked to fit
+ * @their_epoch: the peer's epoch
+ *
+ * Receiving begins with ropcie_lane_open_rx(). May sleep.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int ropcie_lane_open(struct ropcie_lane *lane,
+		     const struct ropcie_link_offer *own, u32 own_epoch,
+		     const struct ropcie_link_offer *theirs, u32 their_epoch)
+{
+	struct ropcie_peer *peer = lane->peer;
+	u64 *ends, *old;
+
+	ends = kvmalloc_array(theirs->geom.slots, sizeof(*ends), GFP_KERNEL);
+	if (!ends)
+		return -ENOMEM;
+
+	spin_lock_bh(&lane->rx_lock);
+	ropcie_lane_rx_init(&lane->rx,
+			    lane_base(peer->in, &own->geom, lane->index),
+			    &own->geom, &lane_out(lane)->cons, own_epoch);
+	lane->polled = false;
+	lane->armed = false;
+	lane->arm = 0;
+	lane->space_rung = 0;
+
+	spin_lock(&lane->tx_lock);
+	old = lane->ends;
+	lane->ends = ends;
+	ropcie_lane_tx_init(&lane->tx,
+			    lane_base(peer->out, &theirs->geom, lane->index),
+			    &theirs->geom, &lane_in(lane)->cons, ends,
+			    their_epoch, peer->write_combining);
+	lane->want = 0;
+	lane->rung = 0;
+	lane->stalled = false;
+	lane->tx_up = true;
+	spin_unlock(&lane->tx_lock);
+	spin_unlock_bh(&lane->rx_lock);
+	kvfree(old);
+	return 0;
+}
+
+/**
+ * ropcie_lane_open_rx() - begin to receive; the user knows the peer
+ * @lane: opened lane
+ */
+void ropcie_lane_open_rx(struct ropcie_lane *lane)
+{
+	spin_lock_bh(&lane->rx_lock);
+	WRITE_ONCE(lane->rx_up, true);
+	spin_unlock_bh(&lane->rx_lock);
+	ropcie_lane_kick(lane);
+}
+
+/**
+ * ropcie_lane_close() - nobody sends or receives any more when it returns
+ * @lane: lane; the caller waits for a grace period before it opens it again
+ */
+void ropcie_lane_close(struct ropcie_lane *lane)
+{
+	spin_lock_bh(&lane->rx_lock);
+	WRITE_ONCE(lane->rx_up, false);
+	spin_lock(&lane->tx_lock);
+	lane->tx_up = false;
+	WRITE_ONCE(lane->stalled, false);
+	spin_unlock(&lane->tx_lock);
+	spin_unlock_bh(&lane->rx_lock);
+}
+
+void ropcie_lane_free(struct ropcie_lane *lane)
+{
+	kvfree(lane->ends);
+	lane->ends = NULL;
+}
+
+/*
+ * The lane is full. Ask the receiver for a doorbell when it has moved, and
+ * look once more, as it may have moved before it saw the question.
+ */
+static int lane_stall(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
+		      const struct ropcie_vec *vec, u32 nvec)
+{
+	int ret;
+
+	lockdep_assert_held(&lane->tx_lock);
+	if (lane->stalled)
+		return -EAGAIN;
+	lane->stalls++;
+	lane->want = (lane->want + 1) | 1;
+	lane_post_sync(lane, &lane_out(lane)->want_space, lane->want);
+	/* Before the second try: a later move must be seen as one. */
+	lane->stall_cons = le32_to_cpu(READ_ONCE(*lane->tx.cons));
+	ret = ropcie_lane_send(&lane->tx, hdr, vec, nvec);
+	if (ret == -EAGAIN)
+		WRITE_ONCE(lane->stalled, true);
+	return ret;
+}
+
+/**
+ * ropcie_lane_tx_send() - send one record
+ * @lane: lane
+ * @hdr: see ropcie_mq_send()
+ * @vec: payload
+ * @nvec: entries
+ *
+ * Return: see ropcie_mq_send().
+ */
+int ropcie_lane_tx_send(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
+			const struct ropcie_vec *vec, u32 nvec)
+{
+	int ret = -ENOTCONN;
+
+	spin_lock_bh(&lane->tx_lock);
+	if (!lane->tx_up)
+		goto out;
+	ret = ropcie_lane_send(&lane->tx, hdr, vec, nvec);
+	if (ret == -EAGAIN)
+		ret = lane_stall(lane, hdr, vec, nvec);
+	if (!ret) {
+		lane->tx_records++;
+		lane->tx_bytes += hdr->frag_len;
+	} else if (ret == -EPROTO) {
+		lane->tx_up = false;
+		ropcie_peer_fail(lane->peer, ret);
+		ret = -ENOTCONN;
+	}
+out:
+	spin_unlock_bh(&lane->tx_lock);
+	return ret;
+}
+
+/**
+ * ropcie_lane_tx_idle_now() - has the peer consumed all that was sent?
+ * @lane: lane
+ *
+ * Return: also true for a lane that is down: nothing is under way on it.
+ */
+bool ropcie_lane_tx_idle_now(struct ropcie_lane *lane)
+{
+	bool idle;
+
+	spin_lock_bh(&lane->tx_lock);
+	idle = !lane->tx_up || ropcie_lane_tx_idle(&lane->tx);
+	spin_unlock_bh(&lane->tx_lock);
+	return idle;
+}
+
+/**
+ * ropcie_lane_flush() - ring if the receiver has asked for it
+ * @lane: lane
+ */
+void ropcie_lane_flush(struct ropcie_lane *lane)
+{
+	u32 arm;
+
+	spin_lock_bh(&lane->tx_lock);
+	if (lane->tx_up) {
+		mb(); /* records before the look at the receiver's wish */
+		arm = le32_to_cpu(READ_ONCE(lane_in(lane)->arm));
+		if ((arm & 1) && arm != lane->rung) {
+			lane->rung = arm;
+			lane->tx_doorbells++;
+			lane_ring(lane);
+		}
+	}
+	spin_unlock_bh(&lane->tx_lock);
+}
+
+/**
+ * ropcie_lane_pending() - is a record waiting?
+ * @lane: lane; needs no lock, but RCU
+ */
+bool ropcie_lane_pending(const struct ropcie_lane *lane)
+{
+	RCU_LOCKDEP_WARN(!rcu_read_lock_any_held(), "lane may be set up anew");
+	return READ_ONCE(lane->rx_up) && ropcie_lane_peek(&lane->rx);
+}
+
+static void lane_deliver(struct ropcie_lane *lane, const struct ropcie_rec *rec)
+{
+	struct ropcie_adapter *a = lane->peer->adapter;
+	struct ropcie_mq *mq = xa_load(&a->mqs, rec->hdr.mq);
+
+	lane->rx_records++;
+	lane->rx_bytes += rec->hdr.frag_len;
+	if (mq)
+		mq->recv(mq, lane->peer, rec);
+	else
+		lane->rx_unknown++;
+}
+
+/* The consumer position has moved: does the peer's sender wait for that? */
+static void lane_answer_space(struct ropcie_lane *lane)
+{
+	u32 want;
+
+	lockdep_assert_held(&lane->rx_lock);
+	mb(); /* position before the look at the sender's wish */
+	want = le32_to_cpu(READ_ONCE(lane_in(lane)->want_space));
+	if ((want & 1) && want != lane->space_rung) {
+		lane->space_rung = want;
+		lane->rx_doorbells++;
+		lane_ring(lane);
+	}
+}
+
+/**
+ * ropcie_lane_drain() - deliver what has come, up to a budget
+ * @lane: lane; its receive lock is held
+ *
+ * Return: number of records.
+ */
+u32 ropcie_lane_drain(struct ropcie_lane *lane)
+{
+	struct ropcie_peer *peer = lane->peer;
+	struct ropcie_rec rec;
+	u32 records = 0, bytes = 0;
+	int ret = 0;
+
+	lockdep_assert_held(&lane->rx_lock);
+	if (!lane->rx_up)
+		return 0;
+
+	rcu_read_lock();
+	while (records < ROPCIE_DRAIN_RECORDS && bytes < ROPCIE_DRAIN_BYTES) {
+		ret = ropcie_lane_recv(&lane->rx, &rec);
+		if (ret <= 0)
+			break;
+		lane_deliver(lane, &rec);
+		ropcie_lane_consume(&lane->rx, &rec);
+		records++;
+		bytes += rec.hdr.frag_len;
+	}
+	rcu_read_unlock();
+
+	if (records) {
+		/* Answers go out before the position that covers them. */
+		peer->adapter->user->batch_end(peer->adapter->ctx, peer);
+		ropcie_lane_publish(&lane->rx);
+		lane_answer_space(lane);
+	}
+	if (ret < 0) {
+		ROPCIE_ASSERT(!peer->self);
+		WRITE_ONCE(lane->rx_up, false);
+		ropcie_peer_fail(peer, ret);
+	}
+	return records;
+}
+
+/**
+ * ropcie_lane_check_space() - tell the user if a full lane has space again
+ * @lane: lane; no lock is held, process context
+ */
+void ropcie_lane_check_space(struct ropcie_lane *lane)
+{
+	struct ropcie_adapter *a = lane->peer->adapter;
+	bool tell = false;
+
+	if (!READ_ONCE(lane->stalled))
+		return;
+	spin_lock_bh(&lane->tx_lock);
+	if (lane->stalled && lane->tx_up &&
+	    le32_to_cpu(READ_ONCE(*lane->tx.cons)) != lane->stall_cons) {
+		WRITE_ONCE(lane->stalled, false);
+		tell = true;
+	}
+	spin_unlock_bh(&lane->tx_lock);
+	if (!tell)
+		return;
+	local_bh_disable();
+	a->user->tx_space(a->ctx, lane->peer, lane->index);
+	local_bh_enable();
+}
+
+/**
+ * ropcie_lane_ask_doorbell() - the receiver is about to sleep
+ * @lane: lane that is up; its receive lock is held
+ *
+ * The caller must look at the lane once more afterwards.
+ */
+void ropcie_lane_ask_doorbell(struct ropcie_lane *lane)
+{
+	lockdep_assert_held(&lane->rx_lock);
+	lane->arm = (lane->arm + 1) | 1;
+	lane->armed = true;
+	lane_post_sync(lane, &lane_out(lane)->arm, lane->arm);
+}
+
+/**
+ * ropcie_lane_refuse_doorbell() - the receiver is awake, without a doorbell
+ * @lane: lane that is up; its receive lock is held
+ */
+void ropcie_lane_refuse_doorbell(struct ropcie_lane *lane)
+{
+	lockdep_assert_held(&lane->rx_lock);
+	if (!lane->armed)
+		return;
+	lane->armed = false;
+	lane->arm++;
+	lane_post(lane, &lane_out(lane)->arm, lane->arm);
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Who receives: a tasklet, which a doorbell starts; a thread for each lane; or
+ * the callers of ropcie_adapter_poll(), who take lanes over while they poll.
+ *
+ * Owns: sleeping and waking. What is received is lane.c's.
+ *
+ * A lane is in one of three modes. Awake: the thread drains it, or spins for
+ * a while after the last record. Asleep: the peer has been asked for a
+ * doorbell (lane->armed); a slow timer stands behind it, because a doorbell
+ * may get lost. When it comes, the tasklet receives at once, asks for the
+ * next one, and the thread sleeps on, unless there is more to do than a little.
+ * Polled: a poller has found records, so the peer is told not to ring, and the
+ * thread only looks now and then if the polls still go on.
+ */
+#include <linux/jiffies.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/rcupdate.h>
+
+#include "internal.h"
+
+/* What a lost doorbell costs at most. */
+#define ROPCIE_SAFETY_JIFFIES msecs_to_jiffies(50)
+/* How often the thread of a polled lane looks if the polls still go on. */
+#define ROPCIE_WATCH_JIFFIES msecs_to_jiffies(2)
+/* So long after an ropcie_adapter_arm() no lane is taken over by pollers. */
+#define ROPCIE_SLEEPER_JIFFIES msecs_to_jiffies(20)
+/* A guess at what it costs to sleep and be woken. */
+#define ROPCIE_WAKE_NS 20000
+
+static u32 lane_receive(struct ropcie_lane *lane)
+{
+	u32 n = ropcie_lane_drain(lane);
+
+	if (n)
+		ropcie_poll_arrival(&lane->policy, ktime_get_ns());
+	return n;
+}
+
+/* Do the lane's work once. Return: number of records. */
+static u32 lane_service(struct ropcie_lane *lane)
+{
+	u32 n = 0;
+	bool pending;
+
+	rcu_read_lock();
+	pending = ropcie_lane_pending(lane);
+	rcu_read_unlock();
+	if (pending) {
+		spin_lock_bh(&lane->rx_lock);
+		n = lane_receive(lane);
+		if (n)
+			ropcie_lane_refuse_doorbell(lane);
+		spin_unlock_bh(&lane->rx_lock);
+	}
+	ropcie_lane_check_space(lane);
+	return n;
+}
+
+static u64 lane_spin_budget(struct ropcie_lane *lane)
+{
+	u64 budget = 0;
+
+	spin_lock_bh(&lane->rx_lock);
+	if (!lane->polled && !lane->armed)
+		budget = ropcie_poll_budget(&lane->policy);
+	spin_unlock_bh(&lane->rx_lock);
+	return budget;
+}
+
+/* Return: true when something happened while it was worth waiting for. */
+static bool lane_spin(struct ropcie_lane *lane)
+{
+	u64 budget = lane_spin_budget(lane), start;
+	bool pending;
+
+	if (!budget)
+		return false;
+	start = ktime_get_ns();
+	do {
+		rcu_read_lock();
+		pending = ropcie_lane_pending(lane);
+		rcu_read_unlock();
+		if (pending)
+			return true;
+		if (test_and_clear_bit(0, &lane->kicked))
+			return true;
+		cpu_relax();
+	} while (!need_resched() && !kthread_should_stop() &&
+		 ktime_get_ns() - start < budget);
+	return false;
+}
+
+static bool lane_polls_go_on(const struct ropcie_lane *lane)
+{
+	return time_before_eq(jiffies,
+			      READ_ONCE(lane->peer->adapter->last_poll) +
+				      ROPCIE_WATCH_JIFFIES);
+}
+
+/* Get ready to sleep. Return: for how long, 0 for not at all. */
+static long lane_before_sleep(struct ropcie_lane *lane)
+{
+	long timeout = ROPCIE_SAFETY_JIFFIES;
+
+	spin_lock_bh(&lane->rx_lock);
+	if (!lane->rx_up) {
+		timeout = MAX_SCHEDULE_TIMEOUT;
+	} else if (lane->polled && lane_polls_go_on(lane)) {
+		timeout = ROPCIE_WATCH_JIFFIES;
+	} else {
+		WRITE_ONCE(lane->polled, false);
+		if (!lane->armed)
+			ropcie_lane_ask_doorbell(lane);
+		if (ropcie_lane_peek(&lane->rx))
+			timeout = 0;
+	}
+	spin_unlock_bh(&lane->rx_lock);
+	return timeout;
+}
+
+static void lane_sleep(struct ropcie_lane *lane)
+{
+	if (!READ_ONCE(lane->kicked)) {
+		long timeout = lane_before_sleep(lane);
+
+		if (!timeout)
+			return;
+		set_current_state(TASK_IDLE);
+		if (!READ_ONCE(lane->kicked) && !kthread_should_stop())
+			schedule_timeout(timeout);
+		__set_current_state(TASK_RUNNING);
+	}
+	if (!test_and_clear_bit(0, &lane->kicked))
+		return;
+	/* It was a doorbell, most likely: the peer will not ring again. */
+	spin_lock_bh(&lane->rx_lock);
+	lane->armed = false;
+	spin_unlock_bh(&lane->rx_lock);
+}
+
+static int lane_thread(void *arg)
+{
+	struct ropcie_lane *lane = arg;
+
+	while (!kthread_should_stop()) {
+		if (lane_service(lane))
+			cond_resched();
+		else if (!lane_spin(lane))
+			lane_sleep(lane);
+	}
+	return 0;
+}
+
+/*
+ * Receive on behalf of the sleeping thread. Return: it has to be woken: more
+ * has come, or will so soon that spinning is cheaper than the next doorbell.
+ */
+static bool lane_answer_bell(struct ropcie_lane *lane)
+{
+	lockdep_assert_held(&lane->rx_lock);
+	if (!lane->rx_up || lane->polled)
+		return false;
+	/* The peer rings once for each time that it is asked. */
+	lane->armed = false;
+	lane_receive(lane);
+	if (!lane->rx_up)
+		return false;
+	if (ropcie_lane_peek(&lane->rx) || ropcie_poll_budget(&lane->policy))
+		return true;
+	ropcie_lane_ask_doorbell(lane);
+	return ropcie_lane_peek(&lane->rx);
+}
+
+static void lane_bell(struct tasklet_struct *t)
+{
+	struct ropcie_lane *lane = from_tasklet(lane, t, bell);
+	bool wake = true;
+
+	rcu_read_lock();
+	if (!READ_ONCE(lane->peer->adapter->running))
+		goto out;
+	if (spin_trylock(&lane->rx_lock)) {
+		wake = lane_answer_bell(lane);
+		spin_unlock(&lane->rx_lock);
+	}
+	if (wake)
+		ropcie_lane_kick(lane);
+	ropcie_lane_check_space(lane);
+out:
+	rcu_read_unlock();
+}
+
+/**
+ * ropcie_lane_start_thread() - make the receiver of a lane
+ * @lane: lane that is down
+ *
+ * Return: 0 or an error. May sleep.
+ */
+int ropcie_lane_start_thread(struct ropcie_lane *lane)
+{
+	struct ropcie_peer *peer = lane->peer;
+	struct task_struct *t;
+
+	ropcie_poll_init(&lane->policy, ropcie_spin_limit_ns(), ROPCIE_WAKE_NS);
+	lane->kicked = 0;
+	tasklet_setup(&lane->bell, lane_bell);
+	t = kthread_create(lane_thread, lane, "ropcie-%s/%u.%u",
+			   peer->self ? "self" : "rx", peer->index,
+			   lane->index);
+	if (IS_ERR(t))
+		return PTR_ERR(t);
+	lane->thread = t;
+	wake_up_process(t);
+	return 0;
+}
+
+/**
+ * ropcie_lane_stop_thread() - end the receiver of a lane
+ * @lane: lane that is down; may have no thread. The adapter has not been
+ *	running for a grace period, so nobody is about to wake it.
+ */
+void ropcie_lane_stop_thread(struct ropcie_lane *lane)
+{
+	struct task_struct *t = lane->thread;
+
+	if (!t)
+		return;
+	tasklet_kill(&lane->bell);
+	lane->thread = NULL;
+	kthread_stop(t);
+}
+
+/**
+ * ropcie_lane_kick() - make the thread look at its lane; any context
+ * @lane: lane
+ */
+void ropcie_lane_kick(struct ropcie_lane *lane)
+{
+	rcu_read_lock();
+	if (READ_ONCE(lane->peer->adapter->running) && lane->thread &&
+	    !test_and_set_bit(0, &lane->kicked))
+		wake_up_process(lane->thread);
+	rcu_read_unlock();
+}
+
+/**
+ * ropcie_lane_doorbell() - the backend heard a doorbell for this lane
+ * @lane: lane, in any state; any context. Late, early, double and spurious
+ *	ones do no harm.
+ */
+void ropcie_lane_doorbell(struct ropcie_lane *lane)
+{
+	struct ropcie_adapter *a = lane->peer->adapter;
+
+	atomic64_inc(&a->doorbells);
+	rcu_read_lock();
+	if (READ_ONCE(a->running) && lane->thread)
+		tasklet_schedule(&lane->bell);
+	rcu_read_unlock();
+}
+
+/*
+ * Somebody waits for events, or did a moment ago: a program that sleeps for
+ * its receives may well poll for its sends in between.
+ */
+static bool lane_sleepers(const struct ropcie_lane *lane)
+{
+	return time_before_eq(jiffies,
+			      READ_ONCE(lane->peer->adapter->last_arm) +
+				      ROPCIE_SLEEPER_JIFFIES);
+}
+
+/* A lane that somebody else drains is left to him. */
+static u32 lane_try_drain(struct ropcie_lane *lane)
+{
+	u32 n;
+
+	if (!spin_trylock_bh(&lane->rx_lock))
+		return 0;
+	n = ropcie_lane_drain(lane);
+	if (n && lane->rx_up && !lane_sleepers(lane)) {
+		ropcie_lane_refuse_doorbell(lane);
+		/* The thread has to watch from now on if the polls go on. */
+		if (!lane->polled)
+			ropcie_lane_kick(lane);
+		WRITE_ONCE(lane->polled, true);
+	}
+	spin_unlock_bh(&lane->rx_lock);
+	return n;
+}
+
+/**
+ * ropcie_lane_poll() - drain in the caller's context, if it is nobody's job
+ * @lane: lane; under RCU, no lock is held
+ *
+ * Return: number of records.
+ */
+int ropcie_lane_poll(struct ropcie_lane *lane)
+{
+	u32 n = 0;
+
+	if (ropcie_lane_pending(lane))
+		n = lane_try_drain(lane);
+	ropcie_lane_check_space(lane);
+	return n;
+}
+
+/**
+ * ropcie_lane_unpoll() - the poller goes to sleep: doorbells again
+ * @lane: lane; under RCU, no lock is held
+ */
+void ropcie_lane_unpoll(struct ropcie_lane *lane)
+{
+	bool pending = true;
+
+	if (!READ_ONCE(lane->polled))
+		return;
+	WRITE_ONCE(lane->polled, false);
+	if (spin_trylock_bh(&lane->rx_lock)) {
+		if (lane->rx_up && !lane->armed)
+			ropcie_lane_ask_doorbell(lane);
+		pending = lane->rx_up && ropcie_lane_peek(&lane->rx);
+		spin_unlock_bh(&lane->rx_lock);
+	}
+	if (pending)
+		ropcie_lane_kick(lane);
+}

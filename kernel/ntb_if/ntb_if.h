@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What ropcie_ntb_if.ko exports: adapters, peers and message queues with
+ * vectored send and receive. Nothing here knows of verbs.
+ *
+ * An adapter is one end of an NTB (or of a loopback pair). It has peers: the
+ * nodes at the other ends of its links, and itself (a peer that is always up
+ * and whose lanes run in local memory). To each peer run a few lanes; a
+ * message queue is a number at the receiver. Records to one peer with the
+ * same lane stay in order.
+ */
+#ifndef ROPCIE_NTB_IF_H
+#define ROPCIE_NTB_IF_H
+
+#include <linux/device.h>
+#include <linux/if_ether.h>
+
+#include "mq_id.h"
+#include "ring.h"
+
+struct ropcie_adapter;
+struct ropcie_peer;
+
+/**
+ * struct ropcie_mq - a message queue: receives the records sent to its ID
+ * @id: ID, unique in its adapter (mq_id.h)
+ * @recv: called for each record, in order per lane, from a thread, a tasklet or
+ *	a poller with bottom halves off and the lane's receive lock held: must not
+ *	sleep, must not open or close a message queue. @rec is valid until it
+ *	returns. It may send.
+ * @priv: the owner's
+ *
+ * Embedded in the owner's object.
+ */
+struct ropcie_mq {
+	u32 id;
+	void (*recv)(struct ropcie_mq *mq, struct ropcie_peer *peer,
+		     const struct ropcie_rec *rec);
+	void *priv;
+};
+
+/**
+ * struct ropcie_mq_tx - where a message queue sends to
+ * @peer: the node; holds a reference (ropcie_mq_connect())
+ * @lane: lane number, chosen by the connecting QP number
+ */
+struct ropcie_mq_tx {
+	struct ropcie_peer *peer;
+	u32 lane;
+};
+
+/**
+ * struct ropcie_adapter_user - who uses an adapter (the verbs driver)
+ * @peer_up: a peer connected; process context, may sleep
+ * @peer_down: a peer is gone; nothing more is sent to or received from it in
+ *	this life of the link; process context, may sleep
+ * @batch_end: a lane has been drained; same context as recv
+ * @tx_space: a lane that answered -EAGAIN has space again; any thread, bottom
+ *	halves off
+ */
+struct ropcie_adapter_user {
+	void (*peer_up)(void *ctx, struct ropcie_peer *peer);
+	void (*peer_down)(void *ctx, struct ropcie_peer *peer);
+	void (*batch_end)(void *ctx, struct ropcie_peer *peer);
+	void (*tx_space)(void *ctx, struct ropcie_peer *peer, u32 lane);
+};
+
+/**
+ * struct ropcie_adapter_watcher - who is told of adapters (ropcie_device.ko)
+ * @list: private
+ * @added: an adapter appeared; may sleep
+ * @removed: it goes away: when this returns nobody uses it any more; may sleep
+ */
+struct ropcie_adapter_watcher {
+	struct list_head list;
+	void (*added)(struct ropcie_adapter_watcher *w,
+		      struct ropcie_adapter *a);
+	void (*removed)(struct ropcie_adapter_watcher *w,
+			struct ropcie_adapter *a);
+};
+
+/*
+ * Watchers also hear of the adapters that are there already, and at the end
+ * (removed) of all that are left. May sleep.
+ */
+int ropcie_adapter_watch(struct ropcie_adapter_watcher *w);
+void ropcie_adapter_unwatch(struct ropcie_adapter_watcher *w);
+
+/* The device that the adapter sits on (PCI function, or a virtual device). */
+struct device *ropcie_adapter_dev(struct ropcie_adapter *a);
+const char *ropcie_adapter_name(const struct ropcie_adapter *a);
+
+/**
+ * ropcie_adapter_start() - begin to use an adapter
+ * @a: adapter; one user at a time
+ * @user: callbacks; must stay until ropcie_adapter_stop()
+ * @ctx: passed to them
+ * @mac: own hardware address, told to the peers
+ * @node_guid: own node GUID, told to the peers
+ *
+ * Links are brought up from here on; @peer_up is called for the own peer
+ * (loopback to self) as well. May sleep.
+ *
+ * Return: 0, -EBUSY when it has a user, -ENOMEM.
+ */
+int ropcie_adapter_start(struct ropcie_adapter *a,
+			 const struct ropcie_adapter_user *user, void *ctx,
+			 const u8 *mac, u64 node_guid);
+
+/**
+ * ropcie_adapter_stop() - end it
+ * @a: adapter
+ *
+ * Links go down (peer_down is called for each peer that was up), no callback
+ * runs after return. All message queues must be closed before or after, in any
+ * order. May sleep.
+ */
+void ropcie_adapter_stop(struct ropcie_adapter *a);
+
+/**
+ * ropcie_mq_open() - receive records under mq->id
+ * @a: adapter
+ * @mq: id, recv and priv are set
+ *
+ * May sleep. Return: 0, -EEXIST, -ENOMEM.
+ */
+int ropcie_mq_open(struct ropcie_adapter *a, struct ropcie_mq *mq);
+
+/**
+ * ropcie_mq_close() - receive no more
+ * @a: adapter
+ * @mq: open queue
+ *
+ * When it returns, recv is not running and will not be called. May sleep; not
+ * from a callback.
+ */
+void ropcie_mq_close(struct ropcie_adapter *a, struct ropcie_mq *mq);
+
+/**
+ * ropcie_mq_connect() - choose the node and lane that a queue sends to
+ * @a: adapter
+ * @mac: hardware address of the destination (own address: itself)
+ * @key: spreads queues over lanes (a QP number); same key, same lane
+ * @tx: result; holds a reference to the peer
+ *
+ * Return: 0, -EHOSTUNREACH when no connected peer has this address.
+ */
+int ropcie_mq_connect(struct ropcie_adapter *a, const u8 *mac, u32 key,
+		      struct ropcie_mq_tx *tx);
+void ropcie_mq_disconnect(struct ropcie_mq_tx *tx);
+
+/**
+ * ropcie_mq_send() - vectored send of one record
+ * @tx: connected
+ * @hdr: valid header, hdr->mq the destination queue
+ * @vec: payload runs, kernel addresses, sum of lengths = hdr->frag_len
+ * @nvec: number of runs
+ *
+ * Rings no doorbell by itself: end a batch with ropcie_mq_flush(). Any
+ * context with interrupts enabled (not hard interrupt).
+ *
+ * Return: 0; -EAGAIN when the lane is full (user->tx_space follows);
+ * -ENOTCONN when the peer is gone (user->peer_down was called or is about to).
+ */
+int ropcie_mq_send(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
+		   const struct ropcie_vec *vec, u32 nvec);
+
+/* Wake the receiver if it sleeps. Same contexts as ropcie_mq_send(). */
+void ropcie_mq_flush(struct ropcie_mq_tx *tx);
+
+/**
+ * ropcie_mq_delivered() - has the peer consumed all that this lane holds and
+ * has this side consumed all of the peer's? (requester.h, time-outs)
+ * @tx: connected
+ *
+ * Return: also true when the peer is gone.
+ */
+bool ropcie_mq_delivered(struct ropcie_mq_tx *tx);
+
+/**
+ * ropcie_adapter_poll() - drain what has arrived, in the caller's context
+ * @a: adapter
+ *
+ * Takes no lock that is contended: a lane that another thread drains is left
+ * to it. Not from hard interrupts or with interrupts off. Return: records.
+ */
+int ropcie_adapter_poll(struct ropcie_adapter *a);
+
+/**
+ * ropcie_adapter_arm() - the caller is about to sleep until something arrives
+ * @a: adapter
+ *
+ * Gives polled lanes back to their threads. Same contexts as poll.
+ */
+void ropcie_adapter_arm(struct ropcie_adapter *a);
+
+/* A peer's identity. */
+const u8 *ropcie_peer_mac(const struct ropcie_peer *peer);
+bool ropcie_peer_is_self(const struct ropcie_peer *peer);
+bool ropcie_peer_is_up(const struct ropcie_peer *peer);
+
+/**
+ * ropcie_mq_to_peer() - as ropcie_mq_connect(), to a peer that is known
+ * @peer: peer
+ * @key: as there
+ * @tx: result; holds a reference, to be ended with ropcie_mq_disconnect()
+ */
+void ropcie_mq_to_peer(struct ropcie_peer *peer, u32 key,
+		       struct ropcie_mq_tx *tx);
+
+/**
+ * struct ropcie_adapter_stats - counters of an adapter, summed over its lanes
+ * @tx_records: records sent
+ * @tx_bytes: payload bytes sent
+ * @rx_records: records received
+ * @rx_bytes: payload bytes received
+ * @doorbells_rung: doorbells for records and for space
+ * @doorbells_received: doorbells heard, needed or not
+ * @lane_stalls: times that a sender met a full lane
+ * @rx_unknown_mq: records to a queue that is not open
+ * @link_ups: links that came up, the own node's too
+ * @link_losses: links that went down
+ * @protocol_errors: links given up because the peer broke the protocol
+ */
+struct ropcie_adapter_stats {
+	u64 tx_records;
+	u64 tx_bytes;
+	u64 rx_records;
+	u64 rx_bytes;
+	u64 doorbells_rung;
+	u64 doorbells_received;
+	u64 lane_stalls;
+	u64 rx_unknown_mq;
+	u64 link_ups;
+	u64 link_losses;
+	u64 protocol_errors;
+};
+
+void ropcie_adapter_get_stats(struct ropcie_adapter *a,
+			      struct ropcie_adapter_stats *stats);
+
+#endif /* ROPCIE_NTB_IF_H */

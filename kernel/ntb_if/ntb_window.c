@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory windows of an NTB port: the inbound one is memory that the hardware
+ * lets the peer write to, the outbound one is the peer's, mapped.
+ *
+ * Owns: which window belongs to which peer, sizes and alignment. A port's
+ * outbound windows are dealt out to its peers in the order of their indices;
+ * each pair of ports uses the first of its windows.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/io.h>
+
+#include "ntb.h"
+
+static int out_window(const struct ropcie_ntb_peer *np)
+{
+	int count = ntb_peer_mw_count(np->port->ntb);
+
+	return np->pidx * max(1, count / (int)np->port->npeers);
+}
+
+static int in_window(const struct ropcie_ntb_peer *np)
+{
+	return 0;
+}
+
+/**
+ * ropcie_ntb_map_out() - map the outbound window
+ * @peer: peer
+ *
+ * Return: 0 or an error, which has been reported.
+ */
+int ropcie_ntb_map_out(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	struct device *dev = &np->port->ntb->dev;
+	resource_size_t size;
+	phys_addr_t base;
+	int ret;
+
+	ret = ntb_peer_mw_get_addr(np->port->ntb, out_window(np), &base, &size);
+	if (ret) {
+		dev_err(dev, "no memory window towards peer %u (of %d windows): %d; give the NTB more windows, or fewer peers\n",
+			np->pidx, ntb_peer_mw_count(np->port->ntb), ret);
+		return ret;
+	}
+	if (size < ropcie_window_min()) {
+		dev_err(dev, "the memory window towards peer %u has %llu KiB, RoPCIe needs %zu: enlarge the NTB's BAR in its firmware or driver\n",
+			np->pidx, (u64)size >> 10, ropcie_window_min() >> 10);
+		return -ENOSPC;
+	}
+	size = min_t(resource_size_t, size, ROPCIE_WINDOW_MAX);
+	np->io = ioremap_wc(base, size);
+	if (!np->io) {
+		dev_err(dev, "the memory window towards peer %u can not be mapped\n",
+			np->pidx);
+		return -ENOMEM;
+	}
+	/* Stores to it are ordered where it matters, as core/ring.h says. */
+	peer->out = (__force void *)np->io;
+	peer->out_size = size;
+	peer->write_combining = true;
+	return 0;
+}
+
+void ropcie_ntb_unmap_out(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+
+	if (np->io)
+		iounmap(np->io);
+	np->io = NULL;
+	peer->out = NULL;
+}
+
+static void free_buf(struct ropcie_ntb_peer *np)
+{
+	if (np->buf)
+		dma_free_coherent(ntb_get_dma_dev(np->port->ntb), np->buf_size,
+				  np->buf, np->buf_dma);
+	np->buf = NULL;
+}
+
+/* Try for a buffer of @alloc bytes with @size bytes at aligned @align in it. */
+static bool try_alloc(struct ropcie_peer *peer, size_t alloc, size_t size,
+		      resource_size_t align)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+
+	np->buf = dma_alloc_coherent(ntb_get_dma_dev(np->port->ntb), alloc,
+				     &np->buf_dma, GFP_KERNEL | __GFP_NOWARN);
+	if (!np->buf)
+		return false;
+	np->buf_size = alloc;
+	np->dma = ALIGN(np->buf_dma, align);
+	if (np->dma + size > np->buf_dma + alloc) {
+		free_buf(np);
+		return false;
+	}
+	peer->in = np->buf + (np->dma - np->buf_dma);
+	peer->in_size = size;
+	return true;
+}
+
+/*
+ * Buffers come aligned to their size from most allocators, so a big alignment
+ * is had by asking for as much, or at last by cutting the aligned part out.
+ */
+static bool alloc_window(struct ropcie_peer *peer, size_t size,
+			 resource_size_t align)
+{
+	return try_alloc(peer, size, size, align) ||
+	       (align > size && try_alloc(peer, align, size, align)) ||
+	       try_alloc(peer, size + align, size, align);
+}
+
+/**
+ * ropcie_ntb_open() - make the inbound window
+ * @peer: peer
+ *
+ * Return: 0; -EAGAIN while the hardware's link is down, which hides what it
+ * demands of a window; -ENOMEM.
+ */
+int ropcie_ntb_open(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	struct device *dev = &np->port->ntb->dev;
+	resource_size_t align, size_align, size_max;
+	size_t size, want = (size_t)ropcie_window_kib << 10;
+
+	if (peer->in)
+		return 0;
+	do {
+		/* Anew each time: some hardware takes it for a request. */
+		if (ntb_mw_get_align(np->port->ntb, np->pidx, in_window(np),
+				     &align, &size_align, &size_max))
+			return -EAGAIN;
+		want = min_t(resource_size_t, want, size_max);
+		size = round_up(want, size_align);
+		if (size > size_max || size < ropcie_window_min())
+			break;
+		if (alloc_window(peer, size, align))
+			return 0;
+		want = size / 2;
+	} while (want >= ropcie_window_min());
+
+	dev_err_ratelimited(dev, "no inbound window of %zu to %u KiB, aligned to %llu KiB: reserve memory with cma=, switch the IOMMU on, or make the NTB's BAR smaller\n",
+			    ropcie_window_min() >> 10, ropcie_window_kib,
+			    (u64)align >> 10);
+	return -ENOMEM;
+}
+
+void ropcie_ntb_close(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	struct ntb_dev *ntb = np->port->ntb;
+
+	if (!peer->in)
+		return;
+	if (np->port->sender_translates)
+		ntb_peer_mw_clear_trans(ntb, np->pidx, out_window(np));
+	else
+		ntb_mw_clear_trans(ntb, np->pidx, in_window(np));
+	free_buf(np);
+	peer->in = NULL;
+}
+
+/**
+ * ropcie_ntb_prepare() - let the peer reach the inbound window
+ * @peer: peer with an inbound window
+ *
+ * Return: 0 or an error.
+ */
+int ropcie_ntb_prepare(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+
+	if (np->port->sender_translates)
+		return 0; /* the peer does, by the address among the words */
+	return ntb_mw_set_trans(np->port->ntb, np->pidx, in_window(np),
+				np->dma, peer->in_size);
+}
+
+/**
+ * ropcie_ntb_connect() - make the outbound window reach the peer's inbound one
+ * @peer: peer whose words are valid
+ *
+ * Return: 0 or an error.
+ */
+int ropcie_ntb_connect(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+
+	if (!np->port->sender_translates)
+		return 0;
+	return ntb_peer_mw_set_trans(np->port->ntb, np->pidx, out_window(np),
+				     ropcie_ntb_peer_dma(np),
+				     ropcie_link_offer_size(&peer->link.peer_offer));
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Link words between NTB ports: through scratchpads where there are enough,
+ * else through a message register, half a word at a time.
+ *
+ * Owns: where a word lies and how it travels. Knows nothing of its meaning:
+ * that words may be lost, or read while they change, is core/peer_link.h's to
+ * deal with.
+ *
+ * Scratchpads of a port: a block for each of its peers, in the order of their
+ * port numbers; each block is written by that peer only.
+ */
+#include <linux/delay.h>
+
+#include "ntb.h"
+
+/* A message: check nibble, word number, half, 16 bits. */
+#define ROPCIE_MSG_CHECK 0xa
+#define ROPCIE_MSG(word, high, half) \
+	((u32)ROPCIE_MSG_CHECK << 28 | (u32)(word) << 24 | \
+	 (u32)(high) << 23 | (half))
+#define ROPCIE_MSG_REGISTER 0
+/* How often, and how long apart, a full message register is tried. */
+#define ROPCIE_MSG_TRIES 20
+#define ROPCIE_MSG_WAIT_US 500
+/* Messages that one event takes, so that a peer can not keep it busy. */
+#define ROPCIE_MSG_BATCH 16
+
+/**
+ * ropcie_ntb_words_init() - choose the way of the words
+ * @port: port
+ *
+ * Return: 0, or -ENODEV when the hardware has no way for them.
+ */
+int ropcie_ntb_words_init(struct ropcie_ntb *port)
+{
+	struct ntb_dev *ntb = port->ntb;
+	u32 spads = ntb_spad_count(ntb);
+
+	port->sender_translates = !ntb->ops->mw_set_trans;
+	port->nwords = port->sender_translates ? ROPCIE_NTB_WORDS :
+						 ROPCIE_LW_NUM;
+	mutex_init(&port->msg_send_lock);
+	if (spads >= port->nwords * port->npeers)
+		return 0;
+	if (ntb_msg_count(ntb) > 0) {
+		port->use_msg = true;
+		return 0;
+	}
+	dev_err(&ntb->dev,
+		"RoPCIe needs %u scratchpads for %u peers, or message registers; this NTB has %u and none\n",
+		port->nwords * port->npeers, port->npeers, spads);
+	return -ENODEV;
+}
+
+void ropcie_ntb_words_start(struct ropcie_ntb *port)
+{
+	u64 bits;
+	u32 i;
+
+	for (i = 0; i < port->npeers; i++)
+		memset(port->peer[i].msg, 0, sizeof(port->peer[i].msg));
+	if (!port->use_msg)
+		return;
+	bits = ntb_msg_inbits(port->ntb);
+	ntb_msg_clear_sts(port->ntb, bits | ntb_msg_outbits(port->ntb));
+	ntb_msg_set_mask(port->ntb, bits | ntb_msg_outbits(port->ntb));
+	ntb_msg_clear_mask(port->ntb, bits);
+}
+
+void ropcie_ntb_words_stop(struct ropcie_ntb *port)
+{
+	if (port->use_msg)
+		ntb_msg_set_mask(port->ntb, ntb_msg_inbits(port->ntb));
+}
+
+static int msg_send(struct ropcie_ntb_peer *np, u32 msg)
+{
+	struct ropcie_ntb *port = np->port;
+	u64 out = ntb_msg_outbits(port->ntb);
+	int try, ret = -EAGAIN;
+
+	mutex_lock(&port->msg_send_lock);
+	for (try = 0; try < ROPCIE_MSG_TRIES && ret; try++) {
+		if (try)
+			usleep_range(ROPCIE_MSG_WAIT_US,
+				     2 * ROPCIE_MSG_WAIT_US);
+		ntb_msg_clear_sts(port->ntb, out);
+		ret = ntb_peer_msg_write(port->ntb, np->pidx,
+					 ROPCIE_MSG_REGISTER, msg);
+		/* A set bit says that the peer's register was still full. */
+		if (!ret && (ntb_msg_read_sts(port->ntb) & out))
+			ret = -EAGAIN;
+	}
+	mutex_unlock(&port->msg_send_lock);
+	return ret;
+}
+
+static int word_write(struct ropcie_ntb_peer *np, u32 word, u32 val)
+{
+	struct ropcie_ntb *port = np->port;
+	int ret;
+
+	if (!port->use_msg)
+		return ntb_peer_spad_write(port->ntb, np->pidx,
+					   np->own_slot * port->nwords + word,
+					   val);
+	ret = msg_send(np, ROPCIE_MSG(word, 0, val & 0xffff));
+	return ret ?: msg_send(np, ROPCIE_MSG(word, 1, val >> 16));
+}
+
+void ropcie_ntb_publish(struct ropcie_peer *peer,
+			const struct ropcie_link_words *words)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	u32 word, val[ROPCIE_NTB_WORDS];
+
+	val[ROPCIE_NTB_ADDR_LO] = lower_32_bits(np->dma);
+	val[ROPCIE_NTB_ADDR_HI] = upper_32_bits(np->dma);
+	memcpy(val, words->w, sizeof(words->w));
+	/* Backwards: the address is there when the other words say "ready". */
+	for (word = np->port->nwords; word--;)
+		if (word_write(np, word, val[word]))
+			break;
+}
+
+static u32 word_read(struct ropcie_ntb_peer *np, u32 word)
+{
+	struct ropcie_ntb *port = np->port;
+
+	if (port->use_msg)
+		return READ_ONCE(np->msg[word]);
+	return ntb_spad_read(port->ntb,
+			     (np - port->peer) * port->nwords + word);
+}
+
+void ropcie_ntb_read_words(struct ropcie_peer *peer,
+			   struct ropcie_link_words *words)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	u32 word;
+
+	for (word = 0; word < ROPCIE_LW_NUM; word++)
+		words->w[word] = word_read(np, word);
+}
+
+/**
+ * ropcie_ntb_peer_dma() - bus address of the peer's inbound window
+ * @np: peer whose words are valid; only where the sender translates
+ */
+u64 ropcie_ntb_peer_dma(struct ropcie_ntb_peer *np)
+{
+	return (u64)word_read(np, ROPCIE_NTB_ADDR_HI) << 32 |
+	       word_read(np, ROPCIE_NTB_ADDR_LO);
+}
+
+static void msg_received(struct ropcie_ntb *port, int pidx, u32 msg)
+{
+	u32 word = msg >> 24 & 0xf;
+	struct ropcie_ntb_peer *np;
+	struct ropcie_peer *peer;
+
+	if (pidx < 0 || pidx >= port->npeers || word >= port->nwords ||
+	    msg >> 28 != ROPCIE_MSG_CHECK)
+		return;
+	np = &port->peer[pidx];
+	peer = port->adapter->peer[1 + pidx];
+	if (!(msg & BIT(23))) {
+		np->msg_low[word] = msg & 0xffff;
+		return;
+	}
+	WRITE_ONCE(np->msg[word], (msg & 0xffff) << 16 | np->msg_low[word]);
+	/* The last one that travels, and not at each heartbeat. */
+	if (word == ROPCIE_LW_MAGIC && !READ_ONCE(peer->up))
+		ropcie_peer_kick(peer);
+}
+
+/**
+ * ropcie_ntb_msg_event() - take messages out of their registers
+ * @port: port; interrupts are off
+ */
+void ropcie_ntb_msg_event(struct ropcie_ntb *port)
+{
+	u64 inbits = ntb_msg_inbits(port->ntb), sts;
+	int i, bit, pidx;
+	u32 msg;
+
+	for (i = 0; i < ROPCIE_MSG_BATCH; i++) {
+		sts = ntb_msg_read_sts(port->ntb) & inbits;
+		if (!sts)
+			return;
+		bit = __ffs64(sts);
+		msg = ntb_msg_read(port->ntb, &pidx, bit - __ffs64(inbits));
+		ntb_msg_clear_sts(port->ntb, BIT_ULL(bit));
+		msg_received(port, pidx, msg);
+	}
+}

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: GPL-2.0
+"""One run: boots the nodes, drives them through their phases, judges them.
+
+Owns the messages between the lab and guest/node, the time limits, and what
+counts as a failure. How a guest or a link is started is qemu's and links'.
+"""
+
+import os
+import selectors
+import sys
+import time
+from enum import IntEnum
+from functools import partial
+
+from . import logcheck
+from .barrier import Barriers
+from .common import say
+from .procs import last_line
+from .qemu import Guest
+
+# What the others of a failed node still get, to end in good order.
+GRACE = 15
+CONSOLE_LOOK = 1.0
+
+
+class Phase(IntEnum):
+    """How far a node has come; each ends with a message from the guest."""
+
+    BOOT = 0
+    SETUP = 1
+    READY = 2
+    RUN = 3
+    EXITED = 4
+    FINISH = 5
+    DONE = 6
+
+
+_NAMES = {Phase.BOOT: "boot", Phase.SETUP: "set itself up", Phase.RUN: "end its script",
+          Phase.FINISH: "unload its modules"}
+
+
+class Lines:
+    """Cuts a byte stream into text lines."""
+
+    def __init__(self):
+        self._rest = b""
+
+    def feed(self, data):
+        """The lines that data completes."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode(errors="replace").rstrip("\r") for line in lines]
+
+    def flush(self):
+        """What is left without an end of line."""
+        rest, self._rest = self._rest, b""
+        return [rest.decode(errors="replace")] if rest else []
+
+
+class Member:
+    """A guest and how far it has come."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.node = guest.node
+        self.phase = Phase.BOOT
+        self.since = time.monotonic()
+        self.dead = False
+        self.looked_at = 0
+        self.output = Lines()
+        self.lines = {"control": Lines(), "barrier": Lines()}
+        self.log = open(os.path.join(guest.dir, "output.log"), "wb")
+
+    def advance(self, phase):
+        """Enters a phase; its time limit starts."""
+        self.phase, self.since = phase, time.monotonic()
+
+    def send(self, port, text):
+        """A line to the guest; it may be gone."""
+        try:
+            self.guest.ports[port].sendall(text.encode() + b"\n")
+        except OSError:
+            pass
+
+    def close(self):
+        """Ends the guest."""
+        self.guest.kill()
+        self.log.close()
+
+
+class Cluster:
+    """The nodes of one run, as a context that leaves nothing behind."""
+
+    def __init__(self, opts, kernel, initramfs, link, log_dir, tsc_khz):
+        self._opts = opts
+        self._start = (kernel, initramfs, link, log_dir, tsc_khz)
+        self.members = []
+        self.failures = []
+        self._selector = selectors.PollSelector()
+        self._barriers = Barriers(range(1, opts.nodes + 1), self._answer_barrier)
+        # A checked kernel is many times slower.
+        slow = (4 if kernel.debug else 1) * (1 + opts.nodes / 2)
+        self._limits = {Phase.BOOT: 60 * slow, Phase.SETUP: 60 * slow,
+                        Phase.RUN: opts.timeout if opts.command == "run" else None,
+                        Phase.FINISH: 60 * slow}
+        self._cut_off = None
+
+    def __enter__(self):
+        try:
+            for node in range(1, self._opts.nodes + 1):
+                member = Member(Guest(node, self._opts, *self._start))
+                self.members.append(member)
+                for name in ("output", *member.lines):
+                    self.attach(member.guest.ports[name], partial(self._read, member, name))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc):
+        for member in self.members:
+            member.close()
+        self._selector.close()
+
+    def attach(self, source, callback):
+        """Has drive() call callback when source (a file or socket) can be read."""
+        self._selector.register(source, selectors.EVENT_READ, callback)
+
+    def detach(self, source):
+        """Undoes attach()."""
+        self._selector.unregister(source)
+
+    def fail(self, member, why):
+        """Notes a failure; the other nodes get a short time to end."""
+        if not any(node == member.node for node, _ in self.failures):
+            self.failures.append((member.node, why))
+        if self._cut_off is None:
+            running = all(other.phase >= Phase.RUN for other in self.members)
+            self._cut_off = time.monotonic() + (GRACE if running else 0)
+
+    def drive(self, until=Phase.DONE, stop=lambda: False):
+        """Serves the nodes until all have reached a phase, or the run is lost."""
+        while not stop() and not all(m.dead or m.phase >= until for m in self.members):
+            for key, _ in self._selector.select(0.2):
+                key.data()
+            for member in self.members:
+                self._watch(member)
+            self._step_together()
+            if self._cut_off is not None and time.monotonic() > self._cut_off:
+                return
+
+    def _step_together(self):
+        """The two points where nodes wait for each other."""
+        alive = [member for member in self.members if not member.dead]
+        if len(alive) == len(self.members) and all(m.phase == Phase.READY for m in alive):
+            say(f"running on {len(alive)} node{'s' * (len(alive) > 1)}")
+            for member in alive:
+                member.advance(Phase.RUN)
+                member.send("control", "go")
+        elif alive and all(m.phase >= Phase.EXITED for m in alive):
+            for member in alive:
+                if member.phase == Phase.EXITED:
+                    member.advance(Phase.FINISH)
+                    member.send("control", "finish")
+
+    def _read(self, member, name):
+        try:
+            data = member.guest.ports[name].recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self.detach(member.guest.ports[name])
+        elif name == "output":
+            member.log.write(data)
+            member.log.flush()
+            _show(member.node, member.output.feed(data))
+        else:
+            for line in member.lines[name].feed(data):
+                (self._on_control if name == "control" else self._on_barrier)(member, line)
+
+    def _on_barrier(self, member, line):
+        token, _, name = line.partition(" ")
+        self._barriers.arrive(member.node, token, name)
+
+    def _answer_barrier(self, node, token, text):
+        self.members[node - 1].send("barrier", f"{token} {text}")
+
+    def _on_control(self, member, line):
+        word, _, rest = line.partition(" ")
+        if word == "booted":
+            member.advance(Phase.SETUP)
+        elif word == "ready":
+            member.advance(Phase.READY)
+        elif word == "exit":
+            self._on_exit(member, rest)
+        elif word == "fail":
+            self.fail(member, rest)
+        elif word == "stuck":
+            self.fail(member, f"modules do not unload: {rest}")
+        elif word == "leaks" and rest != "0":
+            self.fail(member, f"kmemleak reports {rest} leaks (node{member.node}/kmemleak)")
+        elif word == "done":
+            member.advance(Phase.DONE)
+
+    def _on_exit(self, member, status):
+        _show(member.node, member.output.flush())
+        member.advance(Phase.EXITED)
+        self._barriers.leave(member.node, f"has ended with status {status}")
+        if status != "0":
+            self.fail(member, f"the script exited with {status}")
+
+    def _watch(self, member):
+        if member.dead:
+            return
+        if not member.guest.alive():
+            member.dead = True
+            self._drain()
+            _show(member.node, member.output.flush())
+            self._barriers.leave(member.node, "has died")
+            if member.phase != Phase.DONE:
+                self.fail(member, self._why_dead(member))
+            return
+        now = time.monotonic()
+        limit = self._limits.get(member.phase)
+        if limit and now - member.since > limit:
+            self._barriers.leave(member.node, "hangs")
+            self.fail(member, f"did not {_NAMES[member.phase]} within {limit:.0f} s")
+            self._cut_off = now
+        elif now - member.looked_at > CONSOLE_LOOK:
+            member.looked_at = now
+            found = logcheck.findings(member.guest.kernel_log())
+            if found:
+                self.fail(member, f"kernel: {logcheck.summary(found)}")
+
+    def _drain(self):
+        """What a guest said before it went, which may still be on its way."""
+        while ready := self._selector.select(0):
+            for key, _ in ready:
+                key.data()
+
+    def _why_dead(self, member):
+        found = logcheck.findings(member.guest.kernel_log())
+        if found:
+            return f"kernel: {logcheck.summary(found)}"
+        if os.path.getsize(member.guest.qemu_log):
+            return f"QEMU ended: {last_line(member.guest.qemu_log)}"
+        console = last_line(member.guest.console) if os.path.exists(member.guest.console) else ""
+        return f"the guest ended by itself ({console[:120]})"
+
+    def verdict(self):
+        """(node, reason) of each failed node; a kernel's report comes first."""
+        reports = []
+        for member in self.members:
+            found = logcheck.findings(member.guest.kernel_log())
+            if found:
+                reports.append((member.node, f"kernel: {logcheck.summary(found)}"))
+        named = {node for node, _ in reports}
+        return reports + [failure for failure in self.failures if failure[0] not in named]
+
+
+def _show(node, lines):
+    for line in lines:
+        print(f"node{node}| {line}", flush=True)
+    sys.stdout.flush()

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What every part of the lab shares: its error, its messages, its places.
+
+Knows nothing of guests, kernels or links.
+"""
+
+import os
+import sys
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+
+class LabError(Exception):
+    """Something the person has to know, as one line that says what to do."""
+
+
+def say(text):
+    """One line about what the lab is doing; the guests own standard output."""
+    print(f"lab: {text}", file=sys.stderr, flush=True)
+
+
+def cache_dir(*parts):
+    """A directory below the lab's cache, created if need be."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    path = os.path.join(base, "ropcie", *parts)
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"cannot create the cache directory {path}: {error.strerror}") from error
+    return path

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What joins the guests: the emulated NTB, virtio-net, or nothing.
+
+A link is a context: it may start a server, and it gives each node its QEMU
+arguments and the descriptors that these name.
+"""
+
+import os
+import selectors
+import socket
+import subprocess
+import time
+
+from . import procs
+from .common import LabError
+
+VECTORS = 4
+_SECTION_MIB = 16
+_SERVER_PATIENCE = 20
+
+
+def shared_mib(nodes):
+    """Memory of the emulated NTB: a section per ordered pair, a power of two."""
+    mib = 64
+    while mib < _SECTION_MIB * (nodes * (nodes - 1) + 1):
+        mib *= 2
+    return mib
+
+
+class NoLink:
+    """Nothing outside the guest: RoPCIe's loopback pair."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def qemu(self, _node):
+        """(arguments, descriptors) for one node."""
+        return [], []
+
+
+class Ntb(NoLink):
+    """An ivshmem server that this link starts and ends."""
+
+    def __init__(self, server, nodes, run_dir, log):
+        self._server = server
+        self._size = shared_mib(nodes) << 20
+        self._socket = os.path.join(run_dir, "ivshmem.sock")
+        self._shm = os.path.join("/dev/shm", f"ropcie-lab-{os.getpid()}")
+        self._log = log
+        self._child = None
+
+    def __enter__(self):
+        if not os.access(self._server, os.X_OK):
+            raise LabError(f"{self._server} is missing: run cmake --build build")
+        with open(self._log, "wb") as log:
+            self._child = procs.spawn(
+                [self._server, "--socket", self._socket, "--size", str(self._size),
+                 "--vectors", str(VECTORS), "--shm", self._shm],
+                stdout=subprocess.PIPE, stderr=log)
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _wait_ready(self):
+        """The server says that it listens; its memory then needs no name."""
+        end = time.monotonic() + _SERVER_PATIENCE
+        said = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._child.stdout, selectors.EVENT_READ)
+            while b"listening on" not in said:
+                if not selector.select(max(0, end - time.monotonic())):
+                    raise LabError(f"the ivshmem server does not listen after {_SERVER_PATIENCE} s")
+                data = os.read(self._child.stdout.fileno(), 4096)
+                if not data:
+                    raise LabError(f"the ivshmem server ended: {procs.last_line(self._log)}")
+                said += data
+        if os.path.exists(self._shm):
+            os.unlink(self._shm)
+
+    def __exit__(self, *exc):
+        if self._child:
+            procs.kill(self._child)
+            self._child.stdout.close()
+        for path in (self._socket, self._shm):
+            if os.path.exists(path):
+                os.unlink(path)
+
+    def qemu(self, _node):
+        return ["-chardev", f"socket,path={self._socket},id=ivs",
+                "-device", f"ivshmem-doorbell,vectors={VECTORS},chardev=ivs"], []
+
+
+class Virtio(NoLink):
+    """virtio-net: a chain of hubs, one in each QEMU, joined by socket pairs."""
+
+    def __init__(self, nodes):
+        self._nodes = nodes
+        self._ends = {}
+
+    def __enter__(self):
+        for left in range(1, self._nodes):
+            # A QEMU process is one end of a pair, never both.
+            self._ends[left, "right"], self._ends[left + 1, "left"] = socket.socketpair()
+        return self
+
+    def __exit__(self, *exc):
+        for end in self._ends.values():
+            end.close()
+
+    def qemu(self, node):
+        args = ["-netdev", "hubport,id=nic,hubid=0",
+                "-device", f"virtio-net-pci,netdev=nic,mac=52:54:00:77:00:{node:02x},romfile="]
+        descriptors = []
+        for side in ("left", "right"):
+            if (node, side) in self._ends:
+                fd = self._ends[node, side].fileno()
+                descriptors.append(fd)
+                args += ["-netdev", f"stream,id={side},server=off,addr.type=fd,addr.str={fd}",
+                         "-netdev", f"hubport,id=hub-{side},hubid=0,netdev={side}"]
+        return args, descriptors
+
+
+def make(opts, run_dir, log):
+    """The link of a run's options."""
+    if opts.link == "ntb":
+        server = os.path.join(opts.build_dir, "bin", "ropcie-ivshmem-server")
+        return Ntb(server, opts.nodes, run_dir, log)
+    if opts.link == "virtio":
+        return Virtio(opts.nodes)
+    return NoLink()

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Finds what a kernel log must not have.
+
+Pure text in, findings out; knows nothing of nodes.
+"""
+
+import re
+
+# A console line may carry a time stamp, and with PRINTK_CALLER a task.
+_PREFIX = r"^(?:\[\s*\d+\.\d+\]\s*)?(?:\[\s*[TC]\d+\]\s*)?"
+
+_BAD = re.compile("|".join((
+    _PREFIX + r"(?:BUG|WARNING|Oops|KASAN|UBSAN|KCSAN)\b",
+    r"\bBUG: ",
+    r"kernel BUG at ",
+    r"\bWARNING: (?:CPU|possible|inconsistent|suspicious|bad unlock|held lock|lock held|"
+    r"nested lock|stack|kernel stack)",
+    r"\bOops: ",
+    r"\bK[AC]SAN: ",
+    r"\bUBSAN: ",
+    r"\bODEBUG: ",
+    r"possible circular locking",
+    r"possible recursive locking",
+    r"inconsistent lock state",
+    r"suspicious RCU",
+    r"scheduling while atomic",
+    r"sleeping function called from invalid context",
+    r"blocked for more than \d+ seconds",
+    r"soft lockup",
+    r"hard LOCKUP",
+    r"rcu: INFO: .*(?:stall|expedited)",
+    r"rcu_\w+ (?:self-)?detected (?:expedited )?stall",
+    r"general protection fault",
+    r"unable to handle",
+    r"refcount_t: ",
+    r"list_(?:add|del) corruption",
+    r"kmemleak: \d+ new suspected memory leaks",
+    r"Kernel panic",
+    r"Out of memory: ",
+    r"page allocation failure",
+    r"swiotlb buffer is full",
+    r"Call Trace:",
+    r"DMA-API: (?!preallocated|debugging)",
+)))
+
+_STAMP = re.compile(r"^(?:\[\s*\d+\.\d+\]\s*)+")
+
+
+def findings(text):
+    """The lines of a kernel log that are reports of a fault, in order."""
+    return [line.strip() for line in text.splitlines() if _BAD.search(line)]
+
+
+def summary(lines):
+    """One finding for a message: the first that says more than a trace does."""
+    telling = [line for line in lines if "Call Trace:" not in line]
+    return _STAMP.sub("", (telling or lines)[0])[:160]

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The lab's command line: parsing, defaults, and the rules between options.
+
+Everything that can be refused before a guest boots is refused here.
+"""
+
+import argparse
+import os
+import re
+
+from .common import TOP, LabError
+
+MAX_NODES = 16
+
+EPILOG = """\
+Each node runs `bash SCRIPT ARG...` with NODE, NODES, SERVER, RDMA_DEV, NETDEV,
+MODDIR and LAB_OUT set (RDMA_DEV2, NETDEV2 and NETNS2 too with --link loopback).
+The host's files are there, read-only below an overlay that is thrown away;
+what is written to $LAB_OUT stays, in the directory that is printed at the end.
+`lab-barrier NAME` returns when all nodes have called it.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise LabError(f"{message} (--help lists the options)")
+
+
+def _positive(text):
+    if not re.fullmatch(r"[1-9][0-9]{0,6}", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+    return int(text)
+
+
+def _kernel(text):
+    if text != "debug" and not re.fullmatch(r"[0-9]+\.[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is neither a series such as 6.12 nor debug")
+    return text
+
+
+def _module_params(text):
+    params = []
+    for word in text.split():
+        match = re.fullmatch(r"([A-Za-z0-9_]+):([A-Za-z0-9_]+=\S+)", word)
+        if not match:
+            raise argparse.ArgumentTypeError(f"'{word}' is not MODULE:PARAMETER=VALUE")
+        params.append(match.groups())
+    return params
+
+
+def _parser():
+    parser = _Parser(
+        prog="scripts/lab",
+        usage="%(prog)s [OPTION...] run SCRIPT [ARG...]\n       %(prog)s [OPTION...] shell",
+        description="Runs a script in N QEMU guests that an emulated NTB joins.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--nodes", type=_positive, metavar="N", help="guests (default 2)")
+    add("--kernel", type=_kernel, default="6.1", metavar="SERIES|debug",
+        help="Debian's newest kernel of a series (default 6.1), or the debug kernel")
+    add("--provider", choices=("ropcie", "rxe", "siw"), default="ropcie")
+    add("--link", choices=("ntb", "virtio", "loopback"),
+        help="what joins the nodes (default ntb; with --icount loopback or virtio)")
+    add("--smp", type=_positive, metavar="N", help="CPUs of each guest (default 1)")
+    add("--mem", type=_positive, metavar="MIB", help="memory of each guest in MiB")
+    add("--icount", action="store_true",
+        help="one node whose clock counts instructions")
+    add("--timeout", type=_positive, default=600, metavar="S",
+        help="seconds that SCRIPT may take (default 600)")
+    add("--no-setup", action="store_true",
+        help="load the NTB hardware module only; SCRIPT does the rest")
+    add("--module-params", type=_module_params, action="append", metavar="WORDS",
+        help="module parameters, as 'MODULE:PARAMETER=VALUE ...'")
+    add("--leak-check", action="store_true",
+        help="scan with kmemleak at the end (always done on the debug kernel)")
+    add("--kernel-args", default="", metavar="WORDS", help="added to the kernel's command line")
+    add("--log-dir", metavar="DIR", help="where to keep the logs (default: a new one in /tmp)")
+    add("--build-dir", default=os.path.join(TOP, "build"), metavar="DIR",
+        help="CMake's build directory (default: build)")
+    add("command", nargs="?", metavar="run|shell")
+    add("script", nargs="?", metavar="SCRIPT")
+    add("args", nargs=argparse.REMAINDER, metavar="ARG", default=[])
+    return parser
+
+
+def _settle_topology(opts):
+    if opts.icount:
+        if (opts.nodes or 1) != 1:
+            raise LabError("--icount means one node: leave --nodes out")
+        if (opts.smp or 1) != 1:
+            raise LabError("--icount means one CPU: leave --smp out")
+        opts.nodes = 1
+        if opts.link is None:
+            opts.link = "loopback" if opts.provider == "ropcie" else "virtio"
+    opts.link = opts.link or "ntb"
+    opts.nodes = opts.nodes or 2
+    opts.smp = opts.smp or 1
+    if opts.nodes > MAX_NODES:
+        raise LabError(f"--nodes {opts.nodes}: at most {MAX_NODES}")
+    if opts.provider == "ropcie" and opts.link == "virtio":
+        raise LabError("--provider ropcie needs --link ntb or --link loopback")
+    if opts.provider != "ropcie" and opts.link == "loopback":
+        raise LabError(f"--link loopback is RoPCIe's own: {opts.provider} uses virtio with --nodes 1")
+    if opts.provider != "ropcie" and opts.link == "ntb" and opts.nodes > 2:
+        raise LabError(f"Linux's ntb_netdev joins two nodes: {opts.provider} on more needs --link virtio")
+
+
+def _settle_script(opts):
+    if opts.command not in ("run", "shell"):
+        raise LabError(f"say 'run SCRIPT' or 'shell', not '{opts.command or ''}' (--help lists the options)")
+    if opts.command == "shell":
+        if opts.script is not None:
+            raise LabError("shell takes no SCRIPT: use run")
+        return
+    if opts.script is None:
+        raise LabError("run needs a SCRIPT")
+    opts.script = os.path.abspath(opts.script)
+    if not os.path.isfile(opts.script):
+        raise LabError(f"{opts.script}: no such file")
+    if not os.access(opts.script, os.R_OK):
+        raise LabError(f"{opts.script}: cannot be read")
+
+
+def parse(argv):
+    """The options of one run, complete and consistent; else LabError."""
+    opts = _parser().parse_args(argv)
+    _settle_script(opts)
+    _settle_topology(opts)
+    opts.module_params = [pair for words in opts.module_params or [] for pair in words]
+    opts.leak_check = opts.leak_check or opts.kernel == "debug"
+    opts.mem = opts.mem or (2048 if opts.kernel == "debug" else 1024)
+    opts.build_dir = os.path.abspath(opts.build_dir)
+    return opts

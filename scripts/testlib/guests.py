@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Guest tests: which there are, by what their files say of themselves.
+
+A guest test is a file tests/guest/*.sh. Lines at its start tell how it is run:
+
+  # lab: LAB-OPTION... [-- ARG...]    one run of it; several lines, several runs
+  # lab-quick: yes                    the first of them is part of --quick
+"""
+
+import glob
+import os
+import re
+import shlex
+from dataclasses import dataclass
+
+from lablib.common import TOP
+
+_LINE = re.compile(r"^# lab(-quick)?: *(.*)$")
+
+
+@dataclass(frozen=True)
+class GuestTest:
+    """One run of a script in the lab; options is None for a script that says none."""
+
+    name: str
+    script: str
+    options: tuple
+    args: tuple = ()
+    quick: bool = False
+
+    def command(self, kernel, log_dir):
+        """The lab's command line on a kernel."""
+        return lab_command(kernel, log_dir, self.options, self.script, *self.args)
+
+    def nodes(self):
+        """How many guests it has."""
+        words = list(self.options)
+        return int(words[words.index("--nodes") + 1]) if "--nodes" in words else 2
+
+
+def lab_command(kernel, log_dir, options, *script):
+    """A command line of scripts/lab."""
+    return [os.path.join(TOP, "scripts", "lab"), "--kernel", kernel, "--log-dir", log_dir,
+            *options, "run", *script]
+
+
+def _header(path):
+    with open(path, encoding="utf-8") as text:
+        for line in text:
+            if not line.startswith("#"):
+                return
+            match = _LINE.match(line.rstrip("\n"))
+            if match:
+                yield match.group(1) is not None, match.group(2)
+
+
+def tests_of(path):
+    """The runs that a file asks for."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    runs, quick = [], False
+    for is_quick, text in _header(path):
+        if is_quick:
+            quick = text == "yes"
+        else:
+            words = shlex.split(text)
+            cut = words.index("--") if "--" in words else len(words)
+            runs.append((tuple(words[:cut]), tuple(words[cut + 1:])))
+    if not runs:
+        return [GuestTest(stem, path, None)]
+    numbered = len(runs) > 1
+    return [GuestTest(f"{stem}.{number}" if numbered else stem, path, options, args,
+                      quick and number == 1)
+            for number, (options, args) in enumerate(runs, 1)]
+
+
+def find():
+    """All runs of all guest tests."""
+    paths = sorted(glob.glob(os.path.join(TOP, "tests", "guest", "*.sh")))
+    return [test for path in paths for test in tests_of(path)]
+
+
+def batches(tests):
+    """Groups the tests that can share guests: those with the same options."""
+    groups = {}
+    for test in tests:
+        groups.setdefault(test.options, []).append(test)
+    return list(groups.values())
+
+
+def batch_list(tests):
+    """Text of the file that testlib/batch reads."""
+    return "".join("\t".join((test.name, test.script, shlex.join(test.args))) + "\n" for test in tests)
+
+
+def batch_passed(tests, output):
+    """Those of a batch that all nodes said to be well."""
+    said = set(re.findall(r"^(node\d+)\| batch: (\S+): ok$", output, re.MULTILINE))
+    return [test for test in tests
+            if sum(name == test.name for _, name in said) == test.nodes()]

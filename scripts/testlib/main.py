@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0
+"""scripts/test from its options to its last line and exit status."""
+
+import argparse
+import os
+import signal
+import sys
+import time
+
+from lablib.common import LabError
+
+from .guests import find
+from .result import Result
+from .runner import Runner
+from .suites import BUILD, SUITES
+
+EPILOG = """\
+A SUITE is a name that --list shows; guests:NAME is one guest test (a pattern
+such as ntb-* may stand for NAME). Without any: all, or with --quick those that
+--list marks. It goes on after a failure, and ends with a table and a line of
+counts; exit status 0 only if nothing failed.
+"""
+
+
+def _parse(argv):
+    parser = argparse.ArgumentParser(prog="scripts/test", epilog=EPILOG, allow_abbrev=False,
+                                     description="Installs, builds and runs everything that CI runs.",
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="what takes under 5 minutes")
+    parser.add_argument("--list", action="store_true", help="show the suites and guest tests")
+    parser.add_argument("--kernel", metavar="SERIES|debug", help="kernel of the guests (default: each suite's)")
+    parser.add_argument("--log-dir", metavar="DIR", help="where to keep the logs (default: in build/test-logs)")
+    parser.add_argument("suites", nargs="*", metavar="SUITE")
+    opts = parser.parse_args(argv)
+    names = [suite.name for suite in SUITES]
+    unknown = [word for word in opts.suites if word.partition(":")[0] not in names]
+    if unknown:
+        parser.error(f"unknown suite '{unknown[0]}' (--list shows them)")
+    return opts
+
+
+def _chosen(opts):
+    """Pairs of a suite and the pattern for its guest tests."""
+    if opts.suites:
+        by_name = {suite.name: suite for suite in SUITES}
+        words = [word.partition(":") for word in opts.suites]
+        return [(by_name[name], pattern or "*") for name, _, pattern in words]
+    return [(suite, "*") for suite in SUITES if suite.quick or not opts.quick]
+
+
+def _list():
+    for suite in SUITES:
+        print(f"{suite.name}{' (quick)' if suite.quick else ''}")
+        if suite.name == "guests":
+            for test in find():
+                print(f"  {suite.name}:{test.name}{' (quick)' if test.quick else ''}")
+
+
+def _log_dir(opts):
+    path = opts.log_dir or os.path.join(BUILD, "test-logs", time.strftime("%Y%m%d-%H%M%S"))
+    os.makedirs(path, exist_ok=True)
+    return os.path.abspath(path)
+
+
+def _say(text):
+    print(text, flush=True)
+
+
+def _run(suite, runner):
+    """A suite's result; what goes wrong in the suite itself is a failure too."""
+    try:
+        return suite.run(runner)
+    except (LabError, OSError) as error:
+        return Result(failed=1, failures=[f"{type(error).__name__}: {error}"])
+
+
+def _table(rows):
+    _say(f"\n{'suite':<14}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
+    for suite, part, seconds in rows:
+        _say(f"{suite.name:<14}{part.passed:>8}{part.failed:>8}{part.skipped:>9}{seconds:>9.0f}")
+    for suite, part, _ in rows:
+        for failure in part.failures:
+            _say(f"FAILED {suite.name}: {failure}")
+
+
+def main(argv):
+    """Runs the suites; the exit status of the command."""
+    opts = _parse(argv)
+    if opts.list:
+        _list()
+        return 0
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, lambda *_: sys.exit(130))
+    log_dir = _log_dir(opts)
+    rows = []
+    total = Result()
+    try:
+        for suite, pattern in _chosen(opts):
+            _say(f"{suite.name}: started")
+            began = time.monotonic()
+            part = _run(suite, Runner(log_dir, opts.quick, opts.kernel, pattern, _say))
+            rows.append((suite, part, time.monotonic() - began))
+            total.add(part)
+            _say(f"{suite.name}: {part.line()}")
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    _table(rows)
+    _say(f"logs in {log_dir}")
+    _say(total.line())
+    return 1 if total.failed else 0

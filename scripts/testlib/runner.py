@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs the commands of suites: their logs, their time limits, their results.
+
+Knows nothing of what the suites are.
+"""
+
+import fnmatch
+import os
+import subprocess
+
+from lablib import procs
+from lablib.common import TOP
+
+from . import guests, result
+from .result import Result
+
+_TIMED_OUT = 124
+
+
+class Runner:
+    """What a suite runs its commands with.
+
+    quick: run what takes little time only; kernel: guests' kernel instead of
+    the suite's own, or None; pattern: names of the guest tests to run.
+    """
+
+    def __init__(self, log_dir, quick, kernel, pattern, report):
+        self.log_dir = log_dir
+        self.quick = quick
+        self.kernel = kernel
+        self._pattern = pattern
+        self._report = report
+
+    def wants(self, name):
+        """Is a guest test among those that were asked for?"""
+        return fnmatch.fnmatchcase(name, self._pattern)
+
+    def command(self, name, argv, timeout):
+        """Runs argv with its output in NAME.log; its exit status and output."""
+        log = os.path.join(self.log_dir, name + ".log")
+        with open(log, "wb") as out:
+            child = procs.spawn(argv, stdout=out, stderr=subprocess.STDOUT, cwd=TOP)
+            try:
+                status = child.wait(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                out.write(f"\ntimed out after {timeout} s\n".encode())
+                status = _TIMED_OUT
+            finally:
+                procs.kill(child)
+        with open(log, encoding="utf-8", errors="replace") as text:
+            return status, text.read()
+
+    def cmake(self, name, build, *definitions):
+        """Configures and builds; the exit status."""
+        status, _ = self.command(name + "-configure", ["cmake", "-S", TOP, "-B", build, *definitions], 300)
+        if status == 0:
+            status, _ = self.command(name, [*_fixed_layout(), "cmake", "--build", build,
+                                            f"-j{os.cpu_count()}"], 2400)
+        return status
+
+    def ctest(self, name, build):
+        """All tests of a build; without those labelled slow when quick."""
+        report = os.path.join(self.log_dir, name + ".xml")
+        slow = ["--label-exclude", "^slow$"] if self.quick else []
+        status, _ = self.command(name, [*_fixed_layout(), "ctest", "--test-dir", build, "--output-on-failure",
+                                        f"-j{os.cpu_count()}", "--output-junit", report, *slow], 2400)
+        return result.of_junit(report, status)
+
+    def guest(self, test, kernel):
+        """One run of a guest test in guests of its own."""
+        if test.options is None:
+            return Result(failed=1, failures=[f"{test.script} has no '# lab:' line"])
+        logs = os.path.join(self.log_dir, f"guest-{test.name}-{kernel}")
+        status, text = self.command(os.path.basename(logs), test.command(kernel, logs), 3600)
+        said = [line for line in text.splitlines() if line.startswith("lab: ")]
+        why = next((line for line in said if "FAILED" in line), said[-1] if said else "")
+        self._report(f"  {test.name}: {'ok' if status == 0 else why or status}")
+        return result.of_status(f"{test.name} on {kernel}", status, why)
+
+    def guest_batch(self, tests, kernel):
+        """Tests with the same options in the same guests, to save the boots.
+
+        If the lab objects to anything, all run again in guests of their own,
+        and that counts.
+        """
+        logs = os.path.join(self.log_dir, f"batch-{tests[0].name}-{kernel}")
+        names = logs + ".list"
+        with open(names, "w", encoding="utf-8") as text:
+            text.write(guests.batch_list(tests))
+        options = (*tests[0].options, "--timeout", str(300 * len(tests)))
+        script = os.path.join(TOP, "scripts", "testlib", "batch")
+        status, output = self.command(os.path.basename(logs),
+                                      guests.lab_command(kernel, logs, options, script, names), 3600)
+        passed = guests.batch_passed(tests, output) if status == 0 else []
+        for test in passed:
+            self._report(f"  {test.name}: ok")
+        total = Result(passed=len(passed))
+        for test in tests:
+            if test not in passed:
+                part = self.guest(test, kernel)
+                total.add(part)
+                total.failures += part.failures
+        return total
+
+
+def _fixed_layout():
+    """ThreadSanitizer of older compilers needs addresses that are not random.
+
+    Where that may not be switched off, it is left as it is.
+    """
+    prefix = ["setarch", "--addr-no-randomize"]
+    try:
+        works = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        works = False
+    return prefix if works else []

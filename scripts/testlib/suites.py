@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The suites of scripts/test, as data: name, whether in --quick, what to run.
+
+A suite is a function that is given a Runner and returns a Result. It does not
+stop at a failure, and prints nothing: that is main's.
+"""
+
+import glob
+import os
+import re
+from dataclasses import dataclass
+from typing import Callable
+
+from lablib.common import TOP
+
+from . import guests, result
+from .result import Result
+
+BUILD = os.path.join(TOP, "build")
+# The second series of kernels that the modules are built for and tested on.
+OTHER_SERIES = "6.12"
+_SCRIPTS = os.path.join(TOP, "scripts")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One line of the table that scripts/test prints."""
+
+    name: str
+    quick: bool
+    run: Callable
+
+
+def _setup(runner):
+    groups = ["build", "lab", "lint"] + ([] if runner.quick else [f"kernel:{OTHER_SERIES}"])
+    status, _ = runner.command("setup", [os.path.join(_SCRIPTS, "setup"), *groups], 1800)
+    return result.of_status("scripts/setup", status)
+
+
+def _build(runner):
+    status = runner.cmake("build", BUILD)
+    return result.of_status("cmake --build", status)
+
+
+def _ctest(runner):
+    return runner.ctest("ctest", BUILD)
+
+
+def _sanitized(name, sanitizers):
+    def run(runner):
+        build = os.path.join(BUILD, name)
+        status = runner.cmake(f"{name}-build", build, f"-DROPCIE_SANITIZE={sanitizers}",
+                              "-DROPCIE_MODULES=OFF", "-DROPCIE_WERROR=ON")
+        total = result.of_status(f"build with {sanitizers}", status)
+        if status == 0:
+            tests = runner.ctest(name, build)
+            total.add(tests)
+            total.failures += tests.failures
+        return total
+
+    return run
+
+
+def _scripts(runner):
+    """Python's tests of the scripts; those with guests are not among them."""
+    total = Result()
+    for name in ("lab", "testlib"):
+        status, text = runner.command(
+            f"scripts-{name}", ["python3", "-m", "unittest", "discover", "-v", "-s",
+                                os.path.join(TOP, "tests", name)], 600)
+        part = result.of_unittest(text, status)
+        total.add(part)
+        total.failures += part.failures
+    return total
+
+
+def _lab(runner):
+    status, text = runner.command("lab", ["python3", os.path.join(TOP, "tests", "lab", "boots.py"), "-v"],
+                                  1800)
+    return result.of_unittest(text, status)
+
+
+def _lint(*checks):
+    def run(runner):
+        status, text = runner.command("-".join(("lint", *checks))[:40],
+                                      [os.path.join(_SCRIPTS, "lint"), *checks], 2400)
+        return result.of_total(text, status)
+
+    return run
+
+
+def _kdir(series):
+    """The newest installed headers of a series; "" when there are none."""
+    found = [path for path in glob.glob(f"/lib/modules/{series}.*/build")
+             if os.path.exists(os.path.join(path, "Makefile"))]
+    return max(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path)], default="")
+
+
+def _modules(series):
+    def run(runner):
+        out = os.path.join(BUILD, f"modules-{series}")
+        kdir = _kdir(series)
+        if not kdir:
+            return Result(failed=1, failures=[f"no headers of {series}: run scripts/setup kernel:{series}"])
+        # Kept objects would keep their warnings to themselves.
+        for path in glob.glob(os.path.join(out, "*", "*.o")):
+            if not path.startswith(os.path.join(out, "extra")):
+                os.unlink(path)
+        status, text = runner.command(f"modules-{series}", [
+            os.path.join(_SCRIPTS, "build-modules"), "--kdir", kdir, "--out", out], 1200)
+        warnings = re.findall(r"^.*\bwarning: .*$|^WARNING: .*$", text, re.MULTILINE)
+        total = result.of_status(f"modules for {series}", status)
+        if warnings and not total.failed:
+            total = Result(failed=1, failures=warnings[:5])
+        return total
+
+    return run
+
+
+def _guest_suite(series, all_tests):
+    def run(runner):
+        tests = [test for test in guests.find()
+                 if runner.wants(test.name) and (test.quick or all_tests and not runner.quick)]
+        share = runner.quick or not all_tests
+        groups = guests.batches(tests) if share else [[test] for test in tests]
+        total = Result()
+        for group in groups:
+            kernel = runner.kernel or series
+            part = runner.guest_batch(group, kernel) if len(group) > 1 else runner.guest(group[0], kernel)
+            total.add(part)
+            total.failures += part.failures
+        return total
+
+    return run
+
+
+SUITES = (
+    Suite("setup", True, _setup),
+    Suite("build", True, _build),
+    Suite("ctest", True, _ctest),
+    Suite("scripts", True, _scripts),
+    Suite("lint", True, _lint("spdx", "checkpatch", "kernel-doc", "modules", "shell", "python", "format")),
+    Suite("tidy", False, _lint("tidy")),
+    Suite(f"modules-{OTHER_SERIES}", False, _modules(OTHER_SERIES)),
+    Suite("asan", False, _sanitized("asan", "address;undefined")),
+    Suite("tsan", False, _sanitized("tsan", "thread")),
+    Suite("lab", False, _lab),
+    Suite("guests", True, _guest_suite("6.1", True)),
+    Suite(f"guests-{OTHER_SERIES}", False, _guest_suite(OTHER_SERIES, False)),
+)

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "core.h"
+#include "random.h"
+
+namespace ropcie {
+namespace {
+
+bool AllZero(std::span<const uint8_t> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [](uint8_t byte) { return byte == 0; });
+}
+
+// docs/protocol.md, "malformed", read once more from the page, not the code.
+bool FragmentIsValid(const ropcie_slot& slot) {
+  const bool first = (slot.flags & 1) != 0;
+  const bool last = (slot.flags & 2) != 0;
+  const bool imm = (slot.flags & 4) != 0;
+  if (slot.frag_len > slot.msg_len || slot.frag_len > 65536 ||
+      slot.msg_len > (1U << 31)) {
+    return false;
+  }
+  if (first && last) {
+    if (slot.frag_len != slot.msg_len) {
+      return false;
+    }
+  } else if (slot.frag_len == 0 || slot.frag_len == slot.msg_len) {
+    return false;
+  }
+  if (!last && (slot.flags & 0x1c) != 0) {
+    return false;
+  }
+  return imm || slot.imm == 0;
+}
+
+bool SendIsValid(const ropcie_slot& slot) {
+  if ((slot.flags & ~0x1f) != 0 || slot.mq % 2 != 0 || slot.mq < 2 ||
+      slot.mq > 0x1ffffff || slot.src_qpn < 1 || slot.src_qpn > 0xffffff ||
+      slot.psn > 0xffffff) {
+    return false;
+  }
+  return FragmentIsValid(slot) && (slot.frag_len <= 28 || AllZero(slot.inl));
+}
+
+bool AckIsValid(const ropcie_slot& slot) {
+  return slot.flags == 0 && slot.mq % 2 == 1 && slot.mq >= 3 &&
+         slot.mq <= 0x1ffffff && slot.src_qpn >= 1 &&
+         slot.src_qpn <= 0xffffff && slot.psn <= 0xffffff &&
+         slot.msg_len == 0 && slot.frag_len == 0 && slot.imm == 0 &&
+         slot.aeth.msn <= 0xffffff && slot.aeth.credits <= 0xffffff &&
+         slot.aeth.syndrome <= 5 && slot.aeth.timer <= 31 &&
+         AllZero(slot.aeth.rsvd);
+}
+
+bool EthIsValid(const ropcie_slot& slot) {
+  return (slot.flags & ~3) == 0 && slot.mq == 0 && slot.src_qpn == 0 &&
+         slot.psn == 0 && FragmentIsValid(slot) && AllZero(slot.inl);
+}
+
+bool IsValid(const ropcie_slot& slot) {
+  if (slot.rsvd != 0) {
+    return false;
+  }
+  switch (slot.op) {
+    case 1:
+      return SendIsValid(slot);
+    case 2:
+      return AckIsValid(slot);
+    case 3:
+      return EthIsValid(slot);
+    default:
+      return false;
+  }
+}
+
+// A decoder takes a valid slot whole and refuses any other.
+void ExpectDecodes(const ropcie_slot& slot) {
+  ropcie_hdr hdr;
+  const int ret = ropcie_wire_decode(&slot, &hdr);
+  ASSERT_EQ(ret, IsValid(slot) ? 0 : -EBADMSG);
+  if (ret != 0) {
+    return;
+  }
+  ropcie_slot again;
+  memset(&again, 0xee, sizeof(again));
+  ropcie_wire_encode(&hdr, &again);
+  if (ropcie_hdr_inline(&hdr)) {
+    memcpy(again.inl, slot.inl, sizeof(again.inl));
+  }
+  ASSERT_EQ(memcmp(&slot, &again, offsetof(ropcie_slot, valid)), 0);
+  ASSERT_EQ(again.valid, 0U);
+  ASSERT_LE(ropcie_hdr_ring_len(&hdr), uint32_t{ROPCIE_MAX_FRAG});
+}
+
+// A field's value: likely one at a border.
+uint32_t Near(Random* random, uint32_t border) {
+  switch (random->Below(6)) {
+    case 0:
+      return border - 1;
+    case 1:
+      return border;
+    case 2:
+      return border + 1;
+    case 3:
+      return 0;
+    case 4:
+      return random->Word();
+    default:
+      return static_cast<uint32_t>(random->Below(40));
+  }
+}
+
+ropcie_slot NearlyValidSlot(Random* random) {
+  ropcie_slot slot{};
+  slot.op = static_cast<uint8_t>(random->Between(1, 3));
+  slot.flags = static_cast<uint8_t>(random->Below(slot.op == 1 ? 32 : 4));
+  slot.mq = slot.op == 3 ? 0 : Near(random, ROPCIE_MQ_MAX);
+  slot.src_qpn = slot.op == 3 ? 0 : Near(random, ROPCIE_QPN_MASK);
+  slot.psn = slot.op == 3 ? 0 : Near(random, ROPCIE_PSN_MASK);
+  if (slot.op == 2) {
+    slot.flags = 0;
+    slot.mq |= 1;
+    slot.aeth.msn = Near(random, ROPCIE_PSN_MASK);
+    slot.aeth.credits = Near(random, ROPCIE_PSN_MASK);
+    slot.aeth.syndrome = static_cast<uint8_t>(random->Below(7));
+    slot.aeth.timer = static_cast<uint8_t>(random->Below(33));
+    return slot;
+  }
+  slot.mq &= ~1U;
+  slot.frag_len = random->OneIn(2) ? Near(random, ROPCIE_MAX_FRAG)
+                                   : Near(random, ROPCIE_SLOT_INLINE);
+  slot.msg_len =
+      random->OneIn(2) ? slot.frag_len : Near(random, uint32_t{1} << 31);
+  slot.imm = (slot.flags & ROPCIE_F_IMM) != 0 ? random->Word() : 0;
+  if (slot.frag_len <= ROPCIE_SLOT_INLINE && slot.op == 1) {
+    random->Fill(slot.inl);
+  }
+  return slot;
+}
+
+TEST(Wire, LayoutIsThatOfTheProtocol) {
+  EXPECT_EQ(offsetof(ropcie_slot, op), 0U);
+  EXPECT_EQ(offsetof(ropcie_slot, flags), 1U);
+  EXPECT_EQ(offsetof(ropcie_slot, rsvd), 2U);
+  EXPECT_EQ(offsetof(ropcie_slot, mq), 4U);
+  EXPECT_EQ(offsetof(ropcie_slot, src_qpn), 8U);
+  EXPECT_EQ(offsetof(ropcie_slot, psn), 12U);
+  EXPECT_EQ(offsetof(ropcie_slot, msg_len), 16U);
+  EXPECT_EQ(offsetof(ropcie_slot, frag_len), 20U);
+  EXPECT_EQ(offsetof(ropcie_slot, imm), 24U);
+  EXPECT_EQ(offsetof(ropcie_slot, aeth.msn), 28U);
+  EXPECT_EQ(offsetof(ropcie_slot, aeth.credits), 32U);
+  EXPECT_EQ(offsetof(ropcie_slot, aeth.syndrome), 36U);
+  EXPECT_EQ(offsetof(ropcie_slot, aeth.timer), 37U);
+  EXPECT_EQ(offsetof(ropcie_slot, valid), 56U);
+}
+
+TEST(Wire, DecoderTakesValidSlotsWholeAndRefusesAllOthers) {
+  Random random(1);
+  int valid = 0;
+  for (int i = 0; i < 2000000; i++) {
+    const ropcie_slot slot = NearlyValidSlot(&random);
+    ExpectDecodes(slot);
+    ASSERT_FALSE(HasFatalFailure());
+    valid += IsValid(slot) ? 1 : 0;
+  }
+  EXPECT_GT(valid, 50000);
+}
+
+TEST(Wire, EveryByteOfAValidSlotMatters) {
+  Random random(2);
+  int bases = 0;
+  while (bases < 60) {
+    const ropcie_slot base = NearlyValidSlot(&random);
+    if (!IsValid(base)) {
+      continue;
+    }
+    bases++;
+    for (size_t at = 0; at < offsetof(ropcie_slot, valid); at++) {
+      for (int value = 0; value < 256; value++) {
+        ropcie_slot slot = base;
+        reinterpret_cast<uint8_t*>(&slot)[at] = static_cast<uint8_t>(value);
+        ExpectDecodes(slot);
+        ASSERT_FALSE(HasFatalFailure()) << "byte " << at << " = " << value;
+      }
+    }
+  }
+}
+
+TEST(Wire, NoiseIsRefused) {
+  Random random(3);
+  for (int i = 0; i < 1000000; i++) {
+    ropcie_slot slot;
+    random.Fill({reinterpret_cast<uint8_t*>(&slot), sizeof(slot)});
+    slot.op = static_cast<uint8_t>(slot.op % 5);
+    ExpectDecodes(slot);
+    ASSERT_FALSE(HasFatalFailure());
+  }
+}
+
+TEST(Wire, ValidWordNamesEpochAndPosition) {
+  EXPECT_EQ(ropcie_valid(0x12345678, 0), 0x1234567800000001U);
+  EXPECT_EQ(ropcie_valid(1, 0xffffffff), 0x100000000U);
+  EXPECT_EQ(ropcie_valid(1, 0x100000000), 0x100000001U);
+}
+
+TEST(Wire, PayloadTakesWholeLinesOfTheRingUnlessItRidesInTheSlot) {
+  ropcie_hdr hdr{};
+  hdr.op = ROPCIE_OP_SEND;
+  for (uint32_t len = 0; len <= ROPCIE_MAX_FRAG; len++) {
+    hdr.frag_len = len;
+    ASSERT_EQ(ropcie_hdr_ring_len(&hdr), len <= 28 ? 0 : (len + 63) / 64 * 64);
+  }
+  hdr.op = ROPCIE_OP_ETH;
+  hdr.frag_len = 1;
+  EXPECT_EQ(ropcie_hdr_ring_len(&hdr), 64U);
+}
+
+TEST(Psn, DistanceUndoesAddingAllTheWayRound) {
+  for (const uint32_t base : {0U, 1U, 0x7fffffU, 0x800000U, 0xffffffU}) {
+    for (uint32_t n = 0; n <= ROPCIE_PSN_MASK; n++) {
+      const uint32_t psn = ropcie_psn_add(base, n);
+      const int32_t expected = n < 0x800000
+                                   ? static_cast<int32_t>(n)
+                                   : static_cast<int32_t>(n) - 0x1000000;
+      ASSERT_LE(psn, uint32_t{ROPCIE_PSN_MASK});
+      ASSERT_EQ(ropcie_psn_diff(psn, base), expected);
+    }
+  }
+}
+
+TEST(Psn, AddingTheMaskIsGoingBackByOne) {
+  EXPECT_EQ(ropcie_psn_add(0, ROPCIE_PSN_MASK), 0xffffffU);
+  EXPECT_EQ(ropcie_psn_add(5, ROPCIE_PSN_MASK), 4U);
+}
+
+TEST(RnrTimer, CodesAreThoseOfIbta) {
+  // Table 45, in microseconds.
+  constexpr std::array<uint64_t, 32> kTimers = {
+      655360, 10,    20,    30,     40,     60,     80,     120,
+      160,    240,   320,   480,    640,    960,    1280,   1920,
+      2560,   3840,  5120,  7680,   10240,  15360,  20480,  30720,
+      40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
+  for (size_t code = 0; code < kTimers.size(); code++) {
+    EXPECT_EQ(ropcie_rnr_timer_ns(static_cast<uint8_t>(code)),
+              kTimers[code] * 1000);
+  }
+}
+
+}  // namespace
+}  // namespace ropcie

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# For guest tests that run RDMA programs in pairs, one on node 1 and one on
+# node 2, or both on the only node; sourced. Other nodes only come to the
+# barriers.
+set -euo pipefail
+
+patience=60
+pair_number=0
+
+fail() {
+	echo "FAILED: $*"
+	exit 1
+}
+
+pass() {
+	echo "ok: $*"
+}
+
+# retry SECONDS COMMAND...: until it is true.
+retry() {
+	local end=$((SECONDS + $1))
+
+	shift
+	until "$@"; do
+		[ "$SECONDS" -lt "$end" ] || return 1
+		sleep 0.05
+	done
+}
+
+listening() {
+	ss -Hltn "sport = :$1" | grep -q .
+}
+
+# gid_index DEVICE: of the first RoCE v2 GID that stands for an IPv4 address.
+gid_index() {
+	local port=/sys/class/infiniband/$1/ports/1 index
+
+	for ((index = 0; index < 128; index++)); do
+		grep -q '^0000:0000:0000:0000:0000:ffff:' "$port/gids/$index" 2>/dev/null ||
+			continue
+		grep -q 'RoCE v2' "$port/gid_attrs/types/$index" 2>/dev/null || continue
+		echo "$index"
+		return
+	done
+	fail "$1 has no RoCE v2 GID of an IPv4 address"
+}
+
+# pair PORT COMMAND...: COMMAND is a server when it is given no host, which
+# then listens on PORT, and a client when it is. It is called with -d DEVICE,
+# and a word GID in it becomes the index of the device's GID.
+pair() {
+	local port=$1 server status=0
+
+	shift
+	pair_number=$((pair_number + 1))
+	if [ "$NODE" = 1 ]; then
+		on_device "$RDMA_DEV" "$@" &
+		server=$!
+		retry $patience listening "$port" ||
+			fail "$1 does not listen on port $port"
+	fi
+	lab-barrier "pair-$pair_number"
+	if [ "$NODES" = 1 ]; then
+		on_device "${RDMA_DEV2:-$RDMA_DEV}" "$@" 127.0.0.1 || status=$?
+	elif [ "$NODE" = 2 ]; then
+		on_device "$RDMA_DEV" "$@" "$SERVER" || status=$?
+	fi
+	[ $status = 0 ] || fail "client: $* ended with status $status"
+	[ "$NODE" != 1 ] || wait "$server" || fail "server: $* ended with status $?"
+	lab-barrier "pair-done-$pair_number"
+}
+
+# on_device DEVICE COMMAND ARG...
+on_device() {
+	local device=$1 program=$2 gid
+
+	shift 2
+	gid=$(gid_index "$device")
+	"$program" -d "$device" "${@/#GID/$gid}"
+}
+
+# Objects that a process holds, of any device; the kernel's own have no pid.
+user_objects() {
+	local kind
+
+	for kind in qp cq mr pd srq cm_id ctx; do
+		rdma res show $kind 2>/dev/null | sed -n "/ pid [0-9]/s/^/$kind: /p"
+	done
+}
+
+no_user_objects() {
+	[ -z "$(user_objects)" ]
+}
+
+expect_no_user_objects() {
+	retry 20 no_user_objects || fail "left behind after $1:"$'\n'"$(user_objects)"
+}
+
+# Takes the provider's modules out again; they must not be in use.
+unload_provider() {
+	local module
+
+	case $RDMA_DEV in
+	ropcie*)
+		for module in ropcie ropcie_device ropcie_bus ropcie_ntb_if; do
+			timeout $patience rmmod $module || fail "rmmod $module"
+		done
+		;;
+	*)
+		rdma link delete "$RDMA_DEV" || fail "rdma link delete $RDMA_DEV"
+		timeout $patience modprobe -r "$1" || fail "modprobe -r $1"
+		;;
+	esac
+	[ ! -e "/sys/class/infiniband/$RDMA_DEV" ] || fail "$RDMA_DEV is still there"
+}

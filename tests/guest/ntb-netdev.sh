@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2 --no-setup
+#
+# Linux's ntb_transport and ntb_netdev on the emulated NTB, two nodes: ping,
+# and a TCP transfer in both directions whose data is compared.
+# shellcheck source-path=SCRIPTDIR source=lib/ntb.sh
+. "$(dirname "$0")/lib/ntb.sh"
+
+size=$((8 << 20))
+tcp_port=7777
+other=$((3 - NODE))
+
+[ "$NODES" = 2 ] || fail "ntb_transport joins two nodes, not $NODES"
+
+netdevs() {
+	ls /sys/class/net
+}
+
+pattern() {
+	seq "$(($1 * 10000000))" 999999999 | head -c $size
+}
+
+receives() {
+	timeout 300 busybox nc -l -p $tcp_port >/tmp/received ||
+		fail "$1: nothing came"
+	cmp <(pattern $other) /tmp/received || fail "$1: other data than was sent"
+	[ "$(stat -c %s /tmp/received)" = $size ] || fail "$1: short"
+}
+
+sends() {
+	# The receiver may not listen yet.
+	retry $patience eval "exec 5<>/dev/tcp/10.78.0.$other/$tcp_port" 2>/dev/null ||
+		fail "$1: cannot connect"
+	pattern "$NODE" >&5 || fail "$1: cannot send"
+	exec 5>&-
+}
+
+transfer() {
+	local node
+
+	for node in 1 2; do
+		meet "$1-from-$node"
+		if [ "$NODE" = $node ]; then sends "$1"; else receives "$1"; fi
+	done
+	meet "$1-done"
+	pass "$1: $size bytes each way, compared"
+}
+
+# all_answered NAME PING-ARGUMENT...: but perhaps the last, for which ping waits
+# only as long as two others took.
+all_answered() {
+	local name=$1 said sent received
+
+	shift
+	said=$(ping -q "$@" "10.78.0.$other")
+	sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' <<<"$said")
+	received=$(sed -n 's/.*transmitted, \([0-9]*\) received.*/\1/p' <<<"$said")
+	if [ "${sent:-0}" = 0 ] || [ "$received" -lt $((sent - 1)) ]; then
+		fail "$name: ping $*: $said"
+	fi
+}
+
+# netdev NAME [PARAMETER-OF-THE-HARDWARE...]
+netdev() {
+	local name=$1 before dev
+
+	shift
+	hardware "$@"
+	meet "loaded-$name"
+	before=$(netdevs)
+	load ntb_transport
+	load ntb_netdev
+	dev=$(netdevs | grep -vxF "$before") || fail "$name: no interface came"
+	ip addr add "10.78.0.$NODE/24" dev "$dev"
+	ip link set "$dev" up
+	retry $patience ping -q -c1 -W1 "10.78.0.$other" >/dev/null ||
+		fail "$name: node $other does not answer"
+	all_answered "$name" -i0.05 -c50
+	all_answered "$name" -i0.05 -c20 -s60000
+	meet "ping-$name"
+	pass "$name: ping"
+	transfer "$name"
+	unload ntb_netdev
+	unload ntb_transport
+	meet "unloaded-$name"
+}
+
+netdev one-window vectors=1
+netdev two-windows mw_count=2
+# ntb_netdev sends nothing unless ten of its 64 KiB frames fit.
+netdev small-window mw_size=1048576
+unload ntb_hw_ivshmem

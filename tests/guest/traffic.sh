@@ -1,0 +1,13 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2 -- --quick
+# lab: --nodes 2
+# lab: --nodes 1 --link loopback -- --quick
+# lab-quick: yes
+#
+# RC SEND/RECV with every byte verified. Arguments are given to rop_traffic;
+# --quick leaves out most of the large messages.
+set -euo pipefail
+
+rop_sendrecv
+rop_traffic "$@"

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * ropcie_ktest.ko: for each RDMA device a directory
+ * /sys/kernel/debug/ropcie_ktest/DEVICE/ with these files:
+ *
+ *   local   read: makes a queue pair; "QPN PSN GID MAC" of this side
+ *   remote  write: that line of the other side; connects
+ *   run     write: "send" here and "recv" at the other side; returns when all
+ *           messages went there and back, or fails
+ *   result  read: one line, PASS or FAIL
+ *
+ * A test ends with run; the next reading of local begins a new one.
+ */
+#include <linux/debugfs.h>
+#include <linux/etherdevice.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "ktest.h"
+
+static unsigned int rounds = 2;
+module_param(rounds, uint, 0644);
+MODULE_PARM_DESC(rounds, "how often all sizes are sent each way (default 2)");
+
+static const enum ib_poll_context ktest_polls[] = {
+	IB_POLL_DIRECT, IB_POLL_SOFTIRQ, IB_POLL_WORKQUEUE,
+};
+
+static unsigned int poll = 2;
+module_param(poll, uint, 0644);
+MODULE_PARM_DESC(poll, "0: poll without events, 1: softirq, 2: work queue (default)");
+
+#define KTEST_MAX_ROUNDS 1000
+
+/**
+ * struct ktest_device - what there is for each RDMA device
+ * @ibdev: it
+ * @dir: in debugfs
+ * @lock: guards @session and @result
+ * @session: the test that is going on, or NULL
+ * @stop: the device goes away
+ * @result: line of the last test that ended
+ */
+struct ktest_device {
+	struct ib_device *ibdev;
+	struct dentry *dir;
+	struct mutex lock; /* @session and @result */
+	struct ktest_session *session;
+	bool stop;
+	char result[KTEST_RESULT_LEN];
+};
+
+static struct dentry *ktest_root;
+
+static void ktest_end_session(struct ktest_device *kt)
+{
+	if (kt->session)
+		ktest_session_close(kt->session);
+	kfree(kt->session);
+	kt->session = NULL;
+}
+
+static int ktest_begin_session(struct ktest_device *kt)
+{
+	unsigned int way = READ_ONCE(poll);
+	struct ktest_session *s;
+	int err;
+
+	if (way >= ARRAY_SIZE(ktest_polls))
+		return -EINVAL;
+	s = kzalloc(sizeof(*s), GFP_KERNEL);
+	if (!s)
+		return -ENOMEM;
+	s->ibdev = kt->ibdev;
+	s->stop = &kt->stop;
+	s->result = kt->result;
+	strscpy(kt->result, "FAIL not run\n", sizeof(kt->result));
+	err = ktest_session_open(s, ktest_polls[way]);
+	if (err)
+		kfree(s);
+	else
+		kt->session = s;
+	return err;
+}
+
+static ssize_t ktest_local_read(struct file *file, char __user *buf,
+				size_t len, loff_t *pos)
+{
+	struct ktest_device *kt = file->private_data;
+	struct ktest_address *addr;
+	char line[96];
+	int err = 0, n;
+
+	if (mutex_lock_interruptible(&kt->lock))
+		return -EINTR;
+	if (!kt->session)
+		err = ktest_begin_session(kt);
+	if (!err) {
+		addr = &kt->session->local;
+		n = scnprintf(line, sizeof(line), "%u %u %16phN %6phN\n",
+			      addr->qpn, addr->psn, addr->gid.raw, addr->mac);
+	}
+	mutex_unlock(&kt->lock);
+	return err ? err : simple_read_from_buffer(buf, len, pos, line, n);
+}
+
+static int ktest_parse(const char *line, struct ktest_address *addr)
+{
+	char gid[33], mac[13];
+
+	if (sscanf(line, "%u %u %32s %12s", &addr->qpn, &addr->psn, gid,
+		   mac) != 4)
+		return -EINVAL;
+	if (strlen(gid) != 32 || hex2bin(addr->gid.raw, gid, 16) ||
+	    strlen(mac) != 12 || hex2bin(addr->mac, mac, 6))
+		return -EINVAL;
+	return 0;
+}
+
+/* The text of a write, without its end of line. */
+static int ktest_get_line(char *line, size_t size, const char __user *buf,
+			  size_t len)
+{
+	if (len >= size)
+		return -EINVAL;
+	if (copy_from_user(line, buf, len))
+		return -EFAULT;
+	line[len] = '\0';
+	strim(line);
+	return 0;
+}
+
+static ssize_t ktest_remote_write(struct file *file, const char __user *buf,
+				  size_t len, loff_t *pos)
+{
+	struct ktest_device *kt = file->private_data;
+	struct ktest_address addr;
+	char line[96];
+	int err;
+
+	err = ktest_get_line(line, sizeof(line), buf, len);
+	if (!err)
+		err = ktest_parse(line, &addr);
+	if (err)
+		return err;
+	if (mutex_lock_interruptible(&kt->lock))
+		return -EINTR;
+	err = kt->session ? ktest_session_connect(kt->session, &addr) : -ENOTCONN;
+	mutex_unlock(&kt->lock);
+	return err ? err : len;
+}
+
+static ssize_t ktest_run_write(struct file *file, const char __user *buf,
+			       size_t len, loff_t *pos)
+{
+	struct ktest_device *kt = file->private_data;
+	u32 count = clamp(READ_ONCE(rounds), 1, KTEST_MAX_ROUNDS);
+	char line[8];
+	bool first;
+	int err;
+
+	err = ktest_get_line(line, sizeof(line), buf, len);
+	if (err)
+		return err;
+	first = !strcmp(line, "send");
+	if (!first && strcmp(line, "recv"))
+		return -EINVAL;
+	if (mutex_lock_interruptible(&kt->lock))
+		return -EINTR;
+	err = -ENOTCONN;
+	if (kt->session && kt->session->connected) {
+		err = ktest_session_run(kt->session, first, count);
+		ktest_end_session(kt);
+	}
+	mutex_unlock(&kt->lock);
+	return err ? err : len;
+}
+
+static ssize_t ktest_result_read(struct file *file, char __user *buf,
+				 size_t len, loff_t *pos)
+{
+	struct ktest_device *kt = file->private_data;
+	ssize_t ret;
+
+	if (mutex_lock_interruptible(&kt->lock))
+		return -EINTR;
+	ret = simple_read_from_buffer(buf, len, pos, kt->result,
+				      strlen(kt->result));
+	mutex_unlock(&kt->lock);
+	return ret;
+}
+
+static const struct file_operations ktest_local_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.read = ktest_local_read,
+};
+
+static const struct file_operations ktest_remote_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.write = ktest_remote_write,
+};
+
+static const struct file_operations ktest_run_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.write = ktest_run_write,
+};
+
+static const struct file_operations ktest_result_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.read = ktest_result_read,
+};
+
+static struct ib_client ktest_client;
+
+static int ktest_add(struct ib_device *ibdev)
+{
+	struct ktest_device *kt;
+
+	kt = kzalloc(sizeof(*kt), GFP_KERNEL);
+	if (!kt)
+		return -ENOMEM;
+	kt->ibdev = ibdev;
+	mutex_init(&kt->lock);
+	strscpy(kt->result, "FAIL not run\n", sizeof(kt->result));
+	kt->dir = debugfs_create_dir(dev_name(&ibdev->dev), ktest_root);
+	debugfs_create_file("local", 0400, kt->dir, kt, &ktest_local_fops);
+	debugfs_create_file("remote", 0200, kt->dir, kt, &ktest_remote_fops);
+	debugfs_create_file("run", 0200, kt->dir, kt, &ktest_run_fops);
+	debugfs_create_file("result", 0400, kt->dir, kt, &ktest_result_fops);
+	ib_set_client_data(ibdev, &ktest_client, kt);
+	return 0;
+}
+
+static void ktest_remove(struct ib_device *ibdev, void *client_data)
+{
+	struct ktest_device *kt = client_data;
+
+	/* A running test notices, and debugfs waits for its write to return. */
+	WRITE_ONCE(kt->stop, true);
+	debugfs_remove_recursive(kt->dir);
+	ktest_end_session(kt);
+	kfree(kt);
+}
+
+static struct ib_client ktest_client = {
+	.name = "ropcie_ktest",
+	.add = ktest_add,
+	.remove = ktest_remove,
+};
+
+static int __init ktest_init(void)
+{
+	int err;
+
+	ktest_root = debugfs_create_dir("ropcie_ktest", NULL);
+	err = ib_register_client(&ktest_client);
+	if (err)
+		debugfs_remove_recursive(ktest_root);
+	return err;
+}
+module_init(ktest_init);
+
+static void __exit ktest_exit(void)
+{
+	ib_unregister_client(&ktest_client);
+	debugfs_remove_recursive(ktest_root);
+}
+module_exit(ktest_exit);
+
+MODULE_AUTHOR("RoPCIe developers");
+MODULE_DESCRIPTION("SEND and RECV through the kernel's verbs, byte for byte");
+MODULE_LICENSE("GPL");

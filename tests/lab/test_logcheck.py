@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the log checker calls a fault, and what it must let pass."""
+
+import unittest
+
+import support  # noqa: F401 (the path)
+
+from lablib import logcheck
+
+BAD = """\
+[   12.345678] BUG: kernel NULL pointer dereference, address: 0000000000000008
+[   12.345678] BUG: KASAN: use-after-free in foo+0x1/0x2 [ropcie]
+[   12.345678] BUG: sleeping function called from invalid context at mm/slab.h:494
+[   12.345678] BUG: scheduling while atomic: swapper/0/0/0x00000100
+[   12.345678] kernel BUG at mm/slub.c:423!
+[   12.345678] WARNING: CPU: 0 PID: 1 at kernel/workqueue.c:1 foo+0x1/0x2
+[   12.345678] WARNING: possible circular locking dependency detected
+[   12.345678] WARNING: possible recursive locking detected
+[   12.345678] WARNING: inconsistent lock state
+[   12.345678] WARNING: suspicious RCU usage
+[   12.345678] Oops: 0000 [#1] PREEMPT SMP NOPTI
+[   12.345678] UBSAN: array-index-out-of-bounds in kernel/core/ring.c:10:2
+[   12.345678] INFO: task kworker/0:1:23 blocked for more than 120 seconds.
+[   12.345678] watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [bash:1]
+[   12.345678] rcu: INFO: rcu_preempt self-detected stall on CPU
+[   12.345678] general protection fault, probably for non-canonical address 0xdead
+[   12.345678] ODEBUG: free active (active state 0) object type: timer_list
+[   12.345678] refcount_t: underflow; use-after-free.
+[   12.345678] list_del corruption. prev->next should be ffff, but was 0
+[   12.345678] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
+[   12.345678] Kernel panic - not syncing: sysrq triggered crash
+[   12.345678] Call Trace:
+[   12.345678] DMA-API: ntb_hw_ivshmem 0000:00:04.0: device driver frees DMA memory
+[   12.345678] Out of memory: Killed process 100 (ib_send_bw)
+[   12.345678] [    T100] WARNING: CPU: 0 PID: 100 at foo.c:1 foo+0x1/0x2
+[   12.345678][  T100] BUG: KASAN: slab-out-of-bounds in foo+0x1/0x2
+"""
+
+GOOD = """\
+[    0.000000] Linux version 6.1.0-56-amd64
+[    0.000000] Kernel command line: console=ttyS0 quiet panic=-1
+[    0.000000] software IO TLB: area num 2.
+[    0.000000] kmemleak: Kernel memory leak detector initialized (mem pool available: 15000)
+[    0.000000] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc., Ingo Molnar
+[    0.000000] rcu: RCU debug extended QS entry/exit.
+[    1.000000] ropcie: loading out-of-tree module taints kernel.
+[    1.000000] systemd: no DEBUG here, and WARNINGS of nobody
+[    1.000000] rdma_rxe: loaded
+[    1.000000] eth0 speed is unknown, defaulting to 1000
+"""
+
+
+class Findings(unittest.TestCase):
+    def test_every_kind_of_report_is_found(self):
+        for line in BAD.splitlines():
+            with self.subTest(line=line):
+                self.assertEqual(logcheck.findings(line), [line])
+
+    def test_a_clean_boot_has_none(self):
+        self.assertEqual(logcheck.findings(GOOD), [])
+
+    def test_order_is_kept(self):
+        self.assertEqual(len(logcheck.findings(GOOD + BAD + GOOD)), len(BAD.splitlines()))
+
+
+class Summary(unittest.TestCase):
+    def test_a_trace_alone_is_the_last_choice(self):
+        lines = ["[    1.0] Call Trace:", "[    1.1] BUG: KASAN: use-after-free in foo"]
+        self.assertEqual(logcheck.summary(lines), "BUG: KASAN: use-after-free in foo")
+        self.assertEqual(logcheck.summary(lines[:1]), "Call Trace:")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The lab's command line: defaults, and refusals before anything boots."""
+
+import subprocess
+import unittest
+
+from support import LAB
+
+from lablib import options
+from lablib.common import LabError
+
+SCRIPT = "/etc/passwd"
+
+
+class Defaults(unittest.TestCase):
+    def test_two_nodes_of_ropcie_over_ntb(self):
+        opts = options.parse(["run", SCRIPT])
+        self.assertEqual((opts.nodes, opts.provider, opts.link, opts.smp, opts.kernel),
+                         (2, "ropcie", "ntb", 1, "6.1"))
+
+    def test_icount_is_one_node_with_one_cpu(self):
+        opts = options.parse(["--icount", "run", SCRIPT])
+        self.assertEqual((opts.nodes, opts.smp, opts.link), (1, 1, "loopback"))
+        opts = options.parse(["--icount", "--provider", "rxe", "run", SCRIPT])
+        self.assertEqual(opts.link, "virtio")
+
+    def test_debug_kernel_checks_leaks(self):
+        self.assertTrue(options.parse(["--kernel", "debug", "run", SCRIPT]).leak_check)
+        self.assertFalse(options.parse(["run", SCRIPT]).leak_check)
+
+    def test_arguments_of_the_script_are_its_own(self):
+        opts = options.parse(["run", SCRIPT, "--nodes", "x", "-h"])
+        self.assertEqual(opts.args, ["--nodes", "x", "-h"])
+
+    def test_module_params_may_be_repeated(self):
+        opts = options.parse(["--module-params", "a:b=1 c:d=2", "--module-params", "a:e=x=y",
+                              "run", SCRIPT])
+        self.assertEqual(opts.module_params, [("a", "b=1"), ("c", "d=2"), ("a", "e=x=y")])
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, *argv, why):
+        with self.assertRaises(LabError) as caught:
+            options.parse(list(argv))
+        self.assertIn(why, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+
+    def test_one_line_each(self):
+        self.refused("--bogus", "run", SCRIPT, why="--bogus")
+        self.refused(why="run SCRIPT")
+        self.refused("frob", why="frob")
+        self.refused("run", why="SCRIPT")
+        self.refused("run", "/no/such", why="/no/such: no such file")
+        self.refused("run", "/etc", why="/etc: no such file")
+        self.refused("shell", SCRIPT, why="shell takes no SCRIPT")
+        self.refused("--nodes", "0", "run", SCRIPT, why="--nodes")
+        self.refused("--nodes", "99", "run", SCRIPT, why="at most")
+        self.refused("--timeout", "soon", "run", SCRIPT, why="--timeout")
+        self.refused("--kernel", "abc", "run", SCRIPT, why="abc")
+        self.refused("--module-params", "x", "run", SCRIPT, why="MODULE:PARAMETER=VALUE")
+
+    def test_combinations_that_cannot_be(self):
+        self.refused("--icount", "--nodes", "2", "run", SCRIPT, why="--icount")
+        self.refused("--icount", "--smp", "2", "run", SCRIPT, why="--icount")
+        self.refused("--link", "virtio", "run", SCRIPT, why="ropcie")
+        self.refused("--provider", "rxe", "--link", "loopback", "run", SCRIPT, why="loopback")
+        self.refused("--provider", "siw", "--nodes", "3", "run", SCRIPT, why="ntb_netdev")
+
+    def test_command_exits_with_2_and_one_line(self):
+        done = subprocess.run([LAB, "--nodes", "no", "run", SCRIPT], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(done.stderr.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

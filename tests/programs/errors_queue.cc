@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+// Work queues: what a flush looks like, what fits into them, what may be posted
+// in which state.
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "failure.h"
+#include "pattern.h"
+#include "rop_errors.h"
+#include "verbs_util.h"
+
+namespace ropcie {
+namespace {
+
+constexpr size_t kLength = 3000;
+
+std::vector<Completion> Sequence(uint64_t first, uint64_t last,
+                                 ibv_wc_status status) {
+  std::vector<Completion> all;
+  for (uint64_t id = first; id <= last; ++id) {
+    all.push_back({id, status});
+  }
+  return all;
+}
+
+// Requests that can neither finish nor fail are flushed in order by a modify to
+// ERR, as is what is posted later; RESET forgets everything.
+void FlushInOrder(ErrorCase& test) {
+  const Connection connection = Connect(test.device, test.side, QpConfig());
+  ibv_qp* qp = connection.qp.get();
+  if (test.requester) {
+    for (uint64_t id = 1; id <= 8; ++id) {
+      PostSend(qp, id, {});
+      PostRecv(qp, 100 + id, {});
+    }
+    ToState(qp, IBV_QPS_ERR);
+    ExpectCompletions(test, connection.send_cq.get(),
+                      Sequence(1, 8, IBV_WC_WR_FLUSH_ERR), "sends");
+    ExpectCompletions(test, connection.recv_cq.get(),
+                      Sequence(101, 108, IBV_WC_WR_FLUSH_ERR), "receives");
+
+    PostSend(qp, 9, {}, 0);  // a flush completes even if it is unsignaled
+    PostRecv(qp, 109, {});
+    ExpectCompletions(test, connection.send_cq.get(),
+                      {{9, IBV_WC_WR_FLUSH_ERR}}, "send in ERR");
+    ExpectCompletions(test, connection.recv_cq.get(),
+                      {{109, IBV_WC_WR_FLUSH_ERR}}, "receive in ERR");
+    ExpectState(test, qp, IBV_QPS_ERR);
+    ToState(qp, IBV_QPS_RESET);
+    ExpectState(test, qp, IBV_QPS_RESET);
+    ExpectCompletions(test, connection.send_cq.get(), {}, "after RESET");
+  }
+  test.Step();
+}
+
+void ErrorInTheMiddle(ErrorCase& test) {
+  const Connection connection = Connect(test.device, test.side, QpConfig());
+  ibv_qp* qp = connection.qp.get();
+  const ibv_sge good = test.arena.Sge(test.arena.Take(kLength, 0, false));
+  ibv_sge wrong = good;
+  wrong.lkey ^= 0x00ffff00;
+  if (!test.requester) {
+    for (uint64_t id = 1; id <= 8; ++id) {
+      PostRecv(qp, id, {good});
+    }
+  }
+  test.Step();
+  if (test.requester) {
+    for (uint64_t id = 1; id <= 8; ++id) {
+      PostSend(qp, id, {id == 4 ? wrong : good});
+    }
+    std::vector<Completion> right = Sequence(1, 3, IBV_WC_SUCCESS);
+    right.push_back({4, IBV_WC_LOC_PROT_ERR});
+    for (const Completion& flushed : Sequence(5, 8, IBV_WC_WR_FLUSH_ERR)) {
+      right.push_back(flushed);
+    }
+    ExpectCompletions(test, connection.send_cq.get(), right, "sends");
+  }
+  test.Step();
+  if (!test.requester) {
+    ExpectCompletions(test, connection.recv_cq.get(),
+                      Sequence(1, 3, IBV_WC_SUCCESS), "receives");
+  }
+  test.Step();
+}
+
+// A destroyed QP's requests are gone, and nothing comes after the destroy.
+void DestroyWithWork(ErrorCase& test) {
+  Connection connection = Connect(test.device, test.side, QpConfig());
+  if (test.requester) {
+    for (uint64_t id = 1; id <= 8; ++id) {
+      PostSend(connection.qp.get(), id, {});
+      PostRecv(connection.qp.get(), id, {});
+    }
+    connection.qp.reset();
+    ExpectCompletions(test, connection.send_cq.get(), {}, "after destroy");
+    ExpectCompletions(test, connection.recv_cq.get(), {}, "after destroy");
+  }
+  test.Step();
+}
+
+int TryPostSend(ibv_qp* qp, ibv_send_wr* wr, ErrorCase& test) {
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(qp, wr, &bad);
+  if (error != 0) {
+    test.report.Expect(bad == wr, "a refused ibv_post_send has not set bad_wr");
+  }
+  return error;
+}
+
+int TryPostRecv(ibv_qp* qp, ibv_recv_wr* wr, ErrorCase& test) {
+  ibv_recv_wr* bad = nullptr;
+  const int error = ibv_post_recv(qp, wr, &bad);
+  if (error != 0) {
+    test.report.Expect(bad == wr, "a refused ibv_post_recv has not set bad_wr");
+  }
+  return error;
+}
+
+// As many requests as the QP was created with, and not one more.
+void FullSendQueue(ErrorCase& test) {
+  QpConfig config;
+  config.cap.max_send_wr = 20;
+  const Connection connection = Connect(test.device, test.side, config);
+  ibv_qp* qp = connection.qp.get();
+  const uint64_t depth = connection.config.cap.max_send_wr;
+  const uint64_t peer_depth = test.side.channel.Exchange(depth);
+  if (test.requester) {
+    for (uint64_t id = 1; id <= depth; ++id) {
+      PostSend(qp, id, {});
+    }
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_SEND;
+    test.report.ExpectErrno(TryPostSend(qp, &wr, test), {ENOMEM},
+                            Text("send ", depth + 1));
+  }
+  test.Step();
+  for (uint64_t id = 1; id <= peer_depth && !test.requester; ++id) {
+    PostRecv(qp, id, {});
+    ExpectCompletions(test, connection.recv_cq.get(), {{id, IBV_WC_SUCCESS}},
+                      "receive");
+  }
+  if (test.requester) {
+    ExpectCompletions(test, connection.send_cq.get(),
+                      Sequence(1, depth, IBV_WC_SUCCESS), "sends");
+  }
+  test.Step();
+}
+
+// A list that does not fit: what fits is posted, bad_wr is the first that did
+// not.
+void ListTooLong(ErrorCase& test) {
+  QpConfig config;
+  config.cap.max_send_wr = 4;
+  const Connection connection = Connect(test.device, test.side, config);
+  ibv_qp* qp = connection.qp.get();
+  if (test.requester) {
+    const size_t depth = connection.config.cap.max_send_wr;
+    std::vector<ibv_send_wr> list(depth + 2);
+    for (size_t i = 0; i < list.size(); ++i) {
+      list[i].wr_id = i + 1;
+      list[i].opcode = IBV_WR_SEND;
+      list[i].send_flags = IBV_SEND_SIGNALED;
+      list[i].next = i + 1 < list.size() ? &list[i + 1] : nullptr;
+    }
+    ibv_send_wr* bad = nullptr;
+    test.report.ExpectErrno(ibv_post_send(qp, list.data(), &bad), {ENOMEM},
+                            "a list longer than the queue");
+    test.report.Expect(bad == &list[depth],
+                       "bad_wr is not the first request that did not fit");
+    ToState(qp, IBV_QPS_ERR);
+    ExpectCompletions(test, connection.send_cq.get(),
+                      Sequence(1, depth, IBV_WC_WR_FLUSH_ERR), "sends");
+  }
+  test.Step();
+}
+
+void FullReceiveQueue(ErrorCase& test) {
+  const Connection connection = Connect(test.device, test.side, QpConfig());
+  if (test.requester) {
+    const uint64_t depth = connection.config.cap.max_recv_wr;
+    for (uint64_t id = 1; id <= depth; ++id) {
+      PostRecv(connection.qp.get(), id, {});
+    }
+    ibv_recv_wr wr{};
+    test.report.ExpectErrno(TryPostRecv(connection.qp.get(), &wr, test),
+                            {ENOMEM}, Text("receive ", depth + 1));
+  }
+  test.Step();
+}
+
+void Unsignaled(ErrorCase& test) {
+  const Connection connection = Connect(test.device, test.side, QpConfig());
+  ibv_qp* qp = connection.qp.get();
+  // Much more than the queue holds: each must give its place back.
+  constexpr uint64_t kGroups = 40;
+  for (uint64_t group = 0; group < kGroups; ++group) {
+    if (!test.requester) {
+      for (uint64_t id = 1; id <= 4; ++id) {
+        PostRecv(qp, id, {});
+      }
+    }
+    test.Step();
+    if (test.requester) {
+      for (uint64_t id = 1; id <= 3; ++id) {
+        PostSend(qp, id, {}, 0);
+      }
+      PostSend(qp, 4, {});
+      ExpectCompletions(test, connection.send_cq.get(), {{4, IBV_WC_SUCCESS}},
+                        "sends");
+    } else {
+      ExpectCompletions(test, connection.recv_cq.get(),
+                        Sequence(1, 4, IBV_WC_SUCCESS), "receives");
+    }
+  }
+  test.Step();
+}
+
+void PostInWrongState(ErrorCase& test) {
+  QpConfig config;
+  const CqPtr cq = CreateCq(test.device, 16);
+  const QpPtr qp = CreateQp(test.device, cq.get(), cq.get(), &config);
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  ibv_recv_wr recv{};
+  test.report.ExpectErrno(TryPostSend(qp.get(), &send, test), {EINVAL},
+                          "send in RESET");
+  test.report.ExpectErrno(TryPostRecv(qp.get(), &recv, test), {EINVAL},
+                          "receive in RESET");
+  ToInit(qp.get(), config);
+  test.report.ExpectErrno(TryPostSend(qp.get(), &send, test), {EINVAL},
+                          "send in INIT");
+  CheckErrno(TryPostRecv(qp.get(), &recv, test), "receive in INIT");
+  ibv_qp_attr attr =
+      RtrAttr(test.device, AddressOf(test.device, qp.get()), config);
+  CheckErrno(ibv_modify_qp(qp.get(), &attr, kRtrMask), "modify QP to RTR");
+  test.report.ExpectErrno(TryPostSend(qp.get(), &send, test), {EINVAL},
+                          "send in RTR");
+  test.Step();
+}
+
+void MalformedRequests(ErrorCase& test) {
+  const Connection connection = Connect(test.device, test.side, QpConfig());
+  ibv_qp* qp = connection.qp.get();
+  const ibv_sge good = test.arena.Sge(test.arena.Take(kLength, 0, false));
+
+  std::vector<ibv_sge> sges(connection.config.cap.max_send_sge + 1, good);
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  send.sg_list = sges.data();
+  send.num_sge = static_cast<int>(sges.size());
+  test.report.ExpectErrno(TryPostSend(qp, &send, test), {EINVAL},
+                          "one SGE too many in a send");
+  sges.assign(connection.config.cap.max_recv_sge + 1, good);
+  ibv_recv_wr recv{};
+  recv.sg_list = sges.data();
+  recv.num_sge = static_cast<int>(sges.size());
+  test.report.ExpectErrno(TryPostRecv(qp, &recv, test), {EINVAL},
+                          "one SGE too many in a receive");
+
+  send = {};
+  send.opcode = static_cast<ibv_wr_opcode>(31);
+  test.report.ExpectErrno(TryPostSend(qp, &send, test), {EINVAL, EOPNOTSUPP},
+                          "an unknown opcode");
+
+  // The QP must have come through all that.
+  if (!test.requester) {
+    PostRecv(qp, 1, {good});
+  }
+  test.Step();
+  if (test.requester) {
+    PostSend(qp, 1, {good});
+    ExpectCompletions(test, connection.send_cq.get(), {{1, IBV_WC_SUCCESS}},
+                      "send");
+  } else {
+    ExpectCompletions(test, connection.recv_cq.get(), {{1, IBV_WC_SUCCESS}},
+                      "receive");
+  }
+  test.Step();
+}
+
+void InlineTooLong(ErrorCase& test) {
+  QpConfig config;
+  config.cap.max_inline_data = 64;
+  const Connection connection = Connect(test.device, test.side, config);
+  if (test.requester) {
+    ibv_sge sge = test.arena.Sge(test.arena.Take(kLength, 0, false));
+    sge.length = connection.config.cap.max_inline_data + 1;
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_INLINE;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    test.report.ExpectErrno(TryPostSend(connection.qp.get(), &wr, test),
+                            {EINVAL, ENOMEM}, "too much inline data");
+  }
+  test.Step();
+}
+
+}  // namespace
+
+std::vector<NamedCase> QueueCases() {
+  return {
+      {"flush in order", FlushInOrder},
+      {"an error in the middle of a queue", ErrorInTheMiddle},
+      {"destroy a QP with work", DestroyWithWork},
+      {"send queue full", FullSendQueue},
+      {"list longer than the send queue", ListTooLong},
+      {"receive queue full", FullReceiveQueue},
+      {"unsignaled sends", Unsignaled},
+      {"post in the wrong state", PostInWrongState},
+      {"malformed work requests", MalformedRequests},
+      {"too much inline data", InlineTooLong},
+  };
+}
+
+}  // namespace ropcie

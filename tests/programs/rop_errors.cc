@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+// What must fail, and how: refused calls, completions in error, flushes. After
+// each case a neighbouring QP proves that nobody else was disturbed.
+#include "rop_errors.h"
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "failure.h"
+#include "pattern.h"
+#include "report.h"
+#include "side.h"
+#include "verbs_util.h"
+
+namespace ropcie {
+namespace {
+
+constexpr size_t kArena = size_t{1} << 20;
+
+// A QP that lives through all cases and always works.
+class Neighbour {
+ public:
+  Neighbour(Side& side, const Device& device)
+      : side_(side),
+        pattern_(side.options.seed, kLength),
+        arena_(device, 4 * kLength),
+        connection_(Connect(device, side, QpConfig())) {}
+
+  void Prove(const std::string& after) {
+    ++number_;
+    arena_.Clear();
+    const Piece in = arena_.Take(kLength, 3, false);
+    const Piece out = arena_.Take(kLength, 5, false);
+    std::memcpy(arena_.At(out.offset), pattern_.Bytes(number_, 0), kLength);
+    PostRecv(connection_.qp.get(), number_, {arena_.Sge(in)});
+    side_.channel.Barrier(number_);
+    PostSend(connection_.qp.get(), number_, {arena_.Sge(out)});
+    const std::string what =
+        Text("the neighbour's message after '", after, "'");
+    WaitForSuccess(connection_.send_cq.get(), side_.options.timeout_s, what);
+    WaitForSuccess(connection_.recv_cq.get(), side_.options.timeout_s, what);
+    Check(std::memcmp(arena_.At(in.offset), pattern_.Bytes(number_, 0),
+                      kLength) == 0,
+          what, " has wrong bytes");
+    arena_.CheckGuards(what);
+    side_.channel.Barrier(number_);
+  }
+
+ private:
+  static constexpr size_t kLength = 10000;
+  Side& side_;
+  Pattern pattern_;
+  Arena arena_;
+  Connection connection_;
+  uint32_t number_ = 0;
+};
+
+void Run(Side& side) {
+  const Device device = OpenDevice(side);
+  Arena arena(device, kArena);
+  Neighbour neighbour(side, device);
+  Report report(side.leads);
+
+  RunControlCases(side, device, &report);
+  neighbour.Prove("control cases");
+
+  std::vector<NamedCase> cases = CompletionCases();
+  for (NamedCase& one : QueueCases()) {
+    cases.push_back(std::move(one));
+  }
+  for (const NamedCase& one : cases) {
+    for (const bool leader_requests : {true, false}) {
+      arena.Clear();
+      ErrorCase test{side, device, report, arena,
+                     leader_requests == side.leads};
+      const std::string name =
+          one.name + (test.requester ? " (requester)" : " (responder)");
+      report.Case(name, [&] { one.run(test); });
+      neighbour.Prove(name);
+    }
+  }
+
+  std::cout << (side.leads ? "leading side: " : "other side: ")
+            << report.cases() - report.failed() << " of " << report.cases()
+            << " cases are right\n";
+  Check(report.failed() == 0 || side.options.tolerate, report.failed(),
+        " cases are wrong");
+}
+
+}  // namespace
+
+void ExpectCompletions(const ErrorCase& test, ibv_cq* cq,
+                       const std::vector<Completion>& right,
+                       const std::string& what) {
+  const std::vector<ibv_wc> done =
+      WaitFor(cq, right.size(), test.side.options.timeout_s, what);
+  for (size_t i = 0; i < right.size(); ++i) {
+    test.report.Expect(done[i].wr_id == right[i].wr_id, what, ": completion ",
+                       i, " is of wr_id ", done[i].wr_id, ", expected ",
+                       right[i].wr_id);
+    test.report.Expect(done[i].status == right[i].status, what, ": wr_id ",
+                       done[i].wr_id, " has '",
+                       ibv_wc_status_str(done[i].status), "', expected '",
+                       ibv_wc_status_str(right[i].status), "'");
+  }
+  ibv_wc more{};
+  test.report.Expect(ibv_poll_cq(cq, 1, &more) == 0, what,
+                     ": one completion too many, of wr_id ", more.wr_id);
+}
+
+void ExpectState(const ErrorCase& test, ibv_qp* qp, ibv_qp_state right) {
+  const ibv_qp_state state = StateOf(qp);
+  test.report.Expect(state == right, "the QP is in state ", state,
+                     ", expected ", right);
+}
+
+}  // namespace ropcie
+
+int main(int argc, char** argv) {
+  return ropcie::RunProgram(
+      argc, argv, "refused calls and completions in error", ropcie::Run);
+}

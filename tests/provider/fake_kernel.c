@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/* Takes the place of libibverbs' commands in the test program. */
+#include <errno.h>
+#include <string.h>
+
+#include "fake_kernel.h"
+#include "verbs_private_34.h"
+
+#define MAX_DEPTH 1024
+#define MAX_COMPLETIONS 4096
+
+static struct {
+	struct fake_request queue[MAX_DEPTH];
+	uint32_t depth;
+	uint32_t taken;
+	uint32_t retired;
+	uint32_t longest_command;
+	int regions;
+	struct ibv_wc wc[MAX_COMPLETIONS];
+	int wc_head;
+	int wc_tail;
+} fake;
+
+void fake_reset(uint32_t depth)
+{
+	memset(&fake, 0, sizeof(fake));
+	fake.depth = depth;
+}
+
+void fake_set_depth(uint32_t depth)
+{
+	fake.depth = depth;
+}
+
+uint32_t fake_outstanding(void)
+{
+	return fake.taken - fake.retired;
+}
+
+uint32_t fake_taken(void)
+{
+	return fake.taken;
+}
+
+uint32_t fake_longest_command(void)
+{
+	return fake.longest_command;
+}
+
+struct fake_request fake_retire(void)
+{
+	return fake.queue[fake.retired++ % MAX_DEPTH];
+}
+
+int fake_regions(void)
+{
+	return fake.regions;
+}
+
+void fake_complete(const struct ibv_wc *wc)
+{
+	fake.wc[fake.wc_tail++] = *wc;
+}
+
+int ibv_cmd_create_qp_ex(struct ibv_context *context, struct verbs_qp *vqp,
+			 struct ibv_qp_init_attr_ex *attr,
+			 struct ibv_create_qp *cmd, size_t cmd_size,
+			 struct ib_uverbs_create_qp_resp *resp,
+			 size_t resp_size)
+{
+	if (attr->cap.max_inline_data)
+		return EINVAL;
+	vqp->qp.context = context;
+	vqp->qp.qp_type = attr->qp_type;
+	attr->cap.max_send_wr = fake.depth;
+	attr->cap.max_send_sge = FAKE_MAX_SGE;
+	return 0;
+}
+
+int ibv_cmd_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		     struct ibv_qp_init_attr *init_attr,
+		     struct ibv_query_qp *cmd, size_t cmd_size)
+{
+	memset(attr, 0, sizeof(*attr));
+	memset(init_attr, 0, sizeof(*init_attr));
+	return 0;
+}
+
+int ibv_cmd_destroy_qp(struct ibv_qp *qp)
+{
+	return 0;
+}
+
+int ibv_cmd_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
+		   uint64_t hca_va, int access, struct verbs_mr *vmr,
+		   struct ibv_reg_mr *cmd, size_t cmd_size,
+		   struct ib_uverbs_reg_mr_resp *resp, size_t resp_size)
+{
+	if (access)
+		return EINVAL;
+	vmr->ibv_mr.lkey = FAKE_LKEY_INLINE;
+	fake.regions++;
+	return 0;
+}
+
+int ibv_cmd_dereg_mr(struct verbs_mr *vmr)
+{
+	fake.regions--;
+	return 0;
+}
+
+static int take(const struct ibv_send_wr *wr)
+{
+	struct fake_request *request = &fake.queue[fake.taken % MAX_DEPTH];
+
+	if (fake.taken - fake.retired == fake.depth)
+		return ENOMEM;
+	if (wr->send_flags & IBV_SEND_INLINE || wr->num_sge > FAKE_MAX_SGE)
+		return EINVAL;
+	request->wr_id = wr->wr_id;
+	request->opcode = wr->opcode;
+	request->send_flags = wr->send_flags;
+	request->num_sge = wr->num_sge;
+	if (wr->num_sge)
+		memcpy(request->sge, wr->sg_list,
+		       (size_t)wr->num_sge * sizeof(*wr->sg_list));
+	fake.taken++;
+	return 0;
+}
+
+int ibv_cmd_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		      struct ibv_send_wr **bad_wr)
+{
+	uint32_t count = 0;
+
+	for (; wr; wr = wr->next) {
+		int ret = take(wr);
+
+		if (ret) {
+			*bad_wr = wr;
+			return ret;
+		}
+		if (++count > fake.longest_command)
+			fake.longest_command = count;
+	}
+	return 0;
+}
+
+int ibv_cmd_create_cq(struct ibv_context *context, int cqe,
+		      struct ibv_comp_channel *channel, int comp_vector,
+		      struct ibv_cq *cq, struct ibv_create_cq *cmd,
+		      size_t cmd_size, struct ib_uverbs_create_cq_resp *resp,
+		      size_t resp_size)
+{
+	cq->context = context;
+	cq->cqe = cqe;
+	return 0;
+}
+
+int ibv_cmd_create_cq_ex(struct ibv_context *context,
+			 const struct ibv_cq_init_attr_ex *attr,
+			 struct verbs_cq *vcq, struct ibv_create_cq_ex *cmd,
+			 size_t cmd_size,
+			 struct ib_uverbs_ex_create_cq_resp *resp,
+			 size_t resp_size, uint32_t flags)
+{
+	vcq->cq.context = context;
+	vcq->cq.cqe = (int)attr->cqe;
+	return 0;
+}
+
+int ibv_cmd_destroy_cq(struct ibv_cq *cq)
+{
+	return 0;
+}
+
+int ibv_cmd_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
+{
+	int count = 0;
+
+	while (count < num_entries && fake.wc_head < fake.wc_tail)
+		wc[count++] = fake.wc[fake.wc_head++];
+	return count;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+/*
+ * A kernel for the provider: one QP whose send queue takes requests up to its
+ * depth and reads their data only when it is told to, as late as a device may;
+ * and one CQ that hands out what a test puts there. It keeps the rules that
+ * inline.h counts on, and nothing else of verbs.
+ */
+#ifndef ROPCIE_TESTS_PROVIDER_FAKE_KERNEL_H_
+#define ROPCIE_TESTS_PROVIDER_FAKE_KERNEL_H_
+
+#include <infiniband/verbs.h>
+#include <stdint.h> /* NOLINT(modernize-deprecated-headers): C too */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FAKE_LKEY_INLINE 0x1111u
+#define FAKE_MAX_SGE 4
+
+struct fake_request {
+	uint64_t wr_id;
+	enum ibv_wr_opcode opcode;
+	unsigned int send_flags;
+	int num_sge;
+	struct ibv_sge sge[FAKE_MAX_SGE];
+};
+
+/* Empties everything; the send queue has this depth. */
+void fake_reset(uint32_t depth);
+void fake_set_depth(uint32_t depth);
+
+/* How many requests are outstanding, were taken, and came in one command. */
+uint32_t fake_outstanding(void);
+uint32_t fake_taken(void);
+uint32_t fake_longest_command(void);
+
+/* The oldest outstanding request, whose data is read now and not before. */
+struct fake_request fake_retire(void);
+
+/* Registered regions that are still there. */
+int fake_regions(void);
+
+/* The next completion; wc_flags are the kernel's. */
+void fake_complete(const struct ibv_wc *wc);
+
+/* The provider's functions under test; its header is C only. */
+struct ibv_qp *ropcie_create_qp(struct ibv_pd *pd,
+				struct ibv_qp_init_attr *attr);
+struct ibv_qp *ropcie_create_qp_ex(struct ibv_context *context,
+				   struct ibv_qp_init_attr_ex *attr);
+int ropcie_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		    struct ibv_qp_init_attr *init_attr);
+int ropcie_destroy_qp(struct ibv_qp *qp);
+int ropcie_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		     struct ibv_send_wr **bad_wr);
+struct ibv_cq *ropcie_create_cq(struct ibv_context *context, int cqe,
+				struct ibv_comp_channel *channel,
+				int comp_vector);
+struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
+				      struct ibv_cq_init_attr_ex *attr);
+int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+int ropcie_destroy_cq(struct ibv_cq *cq);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ROPCIE_TESTS_PROVIDER_FAKE_KERNEL_H_ */

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+// What all parts of a simulation share: the seeded random numbers, simulated
+// time, the trace, and the way to report that a rule was broken. Nothing here
+// looks at a clock or at another source of chance.
+#ifndef ROPCIE_TESTS_SIM_ENV_H
+#define ROPCIE_TESTS_SIM_ENV_H
+
+#include <cstdint>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "core/random.h"
+
+namespace ropcie::sim {
+
+// A rule did not hold.
+class Violation : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Ways to break the driver layer on purpose: the harness must notice each.
+enum class Fault {
+  kNone,
+  kSkipCopy,        // a payload is acknowledged but not copied
+  kOverrun,         // a copy goes one byte too far
+  kLoseCompletion,  // a completion is swallowed
+  kDoubleReceive,   // a message completes two receives
+  kEarlySuccess,    // a send completes when it is sent
+  kNoFlush,         // the error state does not flush
+  kSuccessOnLoss,   // the link's loss looks like success
+  kForgetAnswer,    // answers get lost
+  kDirtyWindow,     // an old epoch again, over a window that is not clean
+  kWrongOrder,      // two receives are swapped
+};
+
+struct FaultName {
+  Fault fault;
+  std::string_view name;
+};
+
+inline constexpr FaultName kFaults[] = {
+    {.fault = Fault::kSkipCopy, .name = "skip-copy"},
+    {.fault = Fault::kOverrun, .name = "overrun"},
+    {.fault = Fault::kLoseCompletion, .name = "lose-completion"},
+    {.fault = Fault::kDoubleReceive, .name = "double-receive"},
+    {.fault = Fault::kEarlySuccess, .name = "early-success"},
+    {.fault = Fault::kNoFlush, .name = "no-flush"},
+    {.fault = Fault::kSuccessOnLoss, .name = "success-on-loss"},
+    {.fault = Fault::kForgetAnswer, .name = "forget-answer"},
+    {.fault = Fault::kDirtyWindow, .name = "dirty-window"},
+    {.fault = Fault::kWrongOrder, .name = "wrong-order"},
+};
+
+struct Env {
+  explicit Env(uint64_t seed) : random(seed) {}
+
+  // One line of the trace.
+  template <class... Parts>
+  void Note(const Parts&... parts) const {
+    if (trace) {
+      std::cout << now / 1000 << "us ";
+      (std::cout << ... << parts) << '\n';
+    }
+  }
+
+  // True now and then, when this fault is switched on.
+  bool Fails(Fault which) { return fault == which && random.OneIn(10); }
+
+  Random random;
+  uint64_t now = 1000000;  // ns
+  Fault fault = Fault::kNone;
+  bool trace = false;
+  // Time-outs count although the answer may be under way.
+  bool impatient = false;
+};
+
+template <class... Parts>
+[[noreturn]] void Violate(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  throw Violation(text.str());
+}
+
+template <class... Parts>
+void Require(bool holds, const Parts&... parts) {
+  if (!holds) {
+    Violate(parts...);
+  }
+}
+
+}  // namespace ropcie::sim
+
+#endif  // ROPCIE_TESTS_SIM_ENV_H

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "node.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace ropcie::sim {
+namespace {
+
+// In units of LinkTime(), 10 us: short, so that links come and go often.
+constexpr uint64_t kBeatLimit = 400;
+constexpr uint64_t kHold = 20;
+
+constexpr uint32_t kRegions = 64;
+
+}  // namespace
+
+void Node::AddPeer(int peer, Window* in, Window* out, Bridge* bridge,
+                   bool honest) {
+  Peer& p = peers_[peer];
+  p.in = in;
+  p.out = out;
+  p.bridge = bridge;
+  p.honest = honest;
+}
+
+void Node::Boot() {
+  qps_.clear();
+  free_qpns_.clear();
+  slots_.assign(kRegions, {});
+  ropcie_mr_table_init(&table_, slots_.data(), kRegions, env_->random.Word());
+  // The driver counts on from a random number; 24 bits are enough for all.
+  next_qpn_ = static_cast<uint32_t>(env_->random.Between(2, 0xf00000));
+  for (auto& [id, peer] : peers_) {
+    peer.up = false;
+    peer.broken = false;
+    ropcie_link_init(&peer.link, &kOffer,
+                     ropcie_link_offer_size(&peer.out->offer()), kBeatLimit,
+                     kHold);
+  }
+}
+
+void Node::Clean(Peer* peer) {
+  if (env_->fault == Fault::kDirtyWindow) {
+    return;
+  }
+  memset(peer->in->control(), 0, ROPCIE_CONTROL_SIZE);
+  for (uint32_t n = 0; n < kLanes; n++) {
+    auto* slots = reinterpret_cast<ropcie_slot*>(peer->in->lane(n));
+    for (uint32_t i = 0; i < kOffer.geom.slots; i++) {
+      slots[i].valid = 0;
+    }
+  }
+}
+
+void Node::PublishWords(Peer* peer) {
+  int order[ROPCIE_LW_NUM];
+  std::iota(std::begin(order), std::end(order), 0);
+  for (size_t i = ROPCIE_LW_NUM; i > 1; i--) {
+    std::swap(order[i - 1], order[env_->random.Below(i)]);
+  }
+  for (const int word : order) {
+    __le32* view = &peer->out->words_view()[word];
+    *view = peer->link.own.w[word];
+    peer->out->Post(view, sizeof(*view));
+  }
+}
+
+void Node::OpenLanes(Peer* peer) {
+  for (uint32_t n = 0; n < kLanes; n++) {
+    LaneEnd& lane = peer->lanes[n];
+    const ropcie_link_offer& theirs = peer->link.peer_offer;
+    ropcie_lane_tx_init(&lane.tx, peer->out->lane_view(n), &theirs.geom,
+                        &peer->in->control()->lane[n].cons, lane.ends.data(),
+                        peer->link.peer_epoch, env_->random.OneIn(2));
+    ropcie_lane_rx_init(&lane.rx, peer->in->lane(n), &kOffer.geom,
+                        &peer->out->control_view()->lane[n].cons,
+                        peer->link.own.w[ROPCIE_LW_EPOCH]);
+  }
+  peer->up = true;
+}
+
+void Node::Lost(int id) {
+  peers_.at(id).up = false;
+  for (auto& [qpn, qp] : qps_) {
+    if (qp->connected() && qp->peer() == id) {
+      qp->LinkLost();
+    }
+  }
+}
+
+void Node::CarryOut(int id, uint32_t todo) {
+  Peer& peer = peers_.at(id);
+  if ((todo & ROPCIE_LINK_DO_LOST) != 0) {
+    env_->Note("node ", id_, ": link to ", id, " lost");
+    Lost(id);
+  }
+  // Preparing may fail for a while.
+  if ((todo & ROPCIE_LINK_DO_PREPARE) != 0 && !env_->random.OneIn(8)) {
+    Clean(&peer);
+    todo |= ropcie_link_prepared(&peer.link);
+  }
+  if ((todo & ROPCIE_LINK_DO_PUBLISH) != 0) {
+    PublishWords(&peer);
+  }
+  if ((todo & ROPCIE_LINK_DO_UP) != 0) {
+    env_->Note("node ", id_, ": link to ", id, " up, epochs ",
+               peer.link.own.w[ROPCIE_LW_EPOCH], " and ", peer.link.peer_epoch);
+    OpenLanes(&peer);
+  }
+  Require((todo & ROPCIE_LINK_DO_REFUSE) == 0 || !peer.honest,
+          "an honest peer was refused");
+}
+
+void Node::StepLink(int id) {
+  Peer& peer = peers_.at(id);
+  if (peer.broken) {
+    peer.broken = false;
+    CarryOut(id, ropcie_link_kill(&peer.link, LinkTime()));
+    return;
+  }
+  ropcie_link_words words;
+  for (int i = 0; i < ROPCIE_LW_NUM; i++) {
+    words.w[i] = READ_ONCE(peer.in->words()[i]);
+  }
+  uint32_t epoch = env_->random.Word();
+  if (env_->fault == Fault::kDirtyWindow) {
+    // Same in every life; the state machine insists on a change.
+    epoch = peer.link.last_epoch == 7 ? 9 : 7;
+  }
+  bool* was_down = &peer.bridge->was_down[id_ > id ? 1 : 0];
+  const bool up = peer.bridge->up && !*was_down;
+  *was_down = false;
+  CarryOut(id, ropcie_link_step(&peer.link, up, &words, epoch, LinkTime()));
+}
+
+void Node::Broken(int id, const char* what) {
+  Peer& peer = peers_.at(id);
+  Require(!peer.honest, "node ", id_, ": ", what, " from honest node ", id);
+  peer.broken = true;
+}
+
+int Node::Send(int id, uint32_t key, const ropcie_hdr& hdr,
+               const std::vector<ropcie_vec>& vec) {
+  Peer& peer = peers_.at(id);
+  if (!peer.up || peer.broken) {
+    return -ENOTCONN;
+  }
+  // Other users of the lane take its space now and then.
+  if (env_->random.OneIn(24)) {
+    crowded_ = true;
+    return -EAGAIN;
+  }
+  ropcie_lane_tx* tx = &peer.lanes[key % kLanes].tx;
+  const uint64_t pos = tx->head;
+  const uint64_t pay = tx->pay_head;
+  const int ret =
+      ropcie_lane_send(tx, &hdr, vec.data(), static_cast<uint32_t>(vec.size()));
+  if (ret == -EPROTO) {
+    Broken(id, "impossible consumer position");
+    return -ENOTCONN;
+  }
+  if (ret != 0) {
+    return ret;
+  }
+  // The stores, in the order in which they leave.
+  if (ropcie_hdr_ring_len(&hdr) != 0) {
+    const auto off = static_cast<uint32_t>(pay % tx->geom.bytes);
+    const uint32_t first = std::min(hdr.frag_len, tx->geom.bytes - off);
+    peer.out->Post(tx->payload + off, first);
+    peer.out->Post(tx->payload, hdr.frag_len - first);
+  }
+  const ropcie_slot* slot = &tx->slots[pos % tx->geom.slots];
+  peer.out->Post(slot, offsetof(ropcie_slot, valid));
+  peer.out->Post(&slot->valid, sizeof(slot->valid));
+  return 0;
+}
+
+bool Node::Pending(int id) const {
+  const Peer& peer = peers_.at(id);
+  return peer.up && std::any_of(peer.lanes.begin(), peer.lanes.end(),
+                                [](const LaneEnd& lane) {
+                                  return ropcie_lane_peek(&lane.rx);
+                                });
+}
+
+bool Node::Delivered(int id, uint32_t key) {
+  const Peer& peer = peers_.at(id);
+  return !peer.up ||
+         (ropcie_lane_tx_idle(&peer.lanes[key % kLanes].tx) && !Pending(id));
+}
+
+void Node::Dispatch(int peer, const ropcie_rec& rec, std::vector<Qp*>* owing) {
+  const auto it = qps_.find(ropcie_mq_qpn(rec.hdr.mq));
+  if (it == qps_.end()) {
+    return;
+  }
+  Qp* qp = it->second.get();
+  if (ropcie_mq_dir(rec.hdr.mq) == ROPCIE_MQ_RESPONSE) {
+    qp->OnResponse(peer, rec);
+  } else if (qp->OnRequest(peer, rec) &&
+             std::find(owing->begin(), owing->end(), qp) == owing->end()) {
+    owing->push_back(qp);
+  }
+}
+
+int Node::Drain(int id, uint32_t n, int most, bool publish) {
+  Peer& peer = peers_.at(id);
+  if (!peer.up || peer.broken) {
+    return 0;
+  }
+  ropcie_lane_rx* rx = &peer.lanes[n].rx;
+  std::vector<Qp*> owing;
+  int count = 0;
+  int ret = 0;
+  while (count < most) {
+    ropcie_rec rec;
+    ret = ropcie_lane_recv(rx, &rec);
+    if (ret <= 0) {
+      break;
+    }
+    Dispatch(id, rec, &owing);
+    const uint64_t published = rx->published;
+    ropcie_lane_consume(rx, &rec);
+    if (rx->published != published) {
+      peer.out->Post(rx->cons, sizeof(*rx->cons));
+    }
+    count++;
+  }
+  // Answers go out before the position that covers them.
+  for (Qp* qp : owing) {
+    qp->Answer();
+  }
+  if (publish) {
+    Publish(id, n);
+  }
+  if (ret < 0) {
+    Broken(id, "malformed record");
+  }
+  return count;
+}
+
+void Node::Publish(int id, uint32_t n) {
+  Peer& peer = peers_.at(id);
+  if (!peer.up) {
+    return;
+  }
+  ropcie_lane_rx* rx = &peer.lanes[n].rx;
+  const uint64_t published = rx->published;
+  ropcie_lane_publish(rx);
+  if (rx->published != published) {
+    peer.out->Post(rx->cons, sizeof(*rx->cons));
+  }
+}
+
+Qp* Node::CreateQp(QpUser* user) {
+  uint32_t qpn = next_qpn_;
+  if (!free_qpns_.empty() && env_->random.OneIn(2)) {
+    qpn = free_qpns_.back();
+    free_qpns_.pop_back();
+  } else {
+    next_qpn_++;
+  }
+  return qps_.emplace(qpn, std::make_unique<Qp>(env_, this, qpn, user))
+      .first->second.get();
+}
+
+void Node::DestroyQp(Qp* qp) {
+  free_qpns_.push_back(qp->qpn());
+  qps_.erase(qp->qpn());
+}
+
+void Node::AddMr(ropcie_mr_core* mr) {
+  Require(ropcie_mr_add(&table_, mr) == 0, "region table is full");
+}
+
+bool Node::Linked(int peer, const Node& other) const {
+  const Peer& here = peers_.at(peer);
+  const Peer& there = other.peers_.at(id_);
+  return here.up && there.up && !here.broken && !there.broken &&
+         here.link.peer_epoch == there.link.own.w[ROPCIE_LW_EPOCH] &&
+         there.link.peer_epoch == here.link.own.w[ROPCIE_LW_EPOCH];
+}
+
+void Node::RunAll() {
+  for (auto& [qpn, qp] : qps_) {
+    qp->Run();
+  }
+}
+
+uint64_t Node::NextDeadline() const {
+  uint64_t next = 0;
+  for (const auto& [qpn, qp] : qps_) {
+    const uint64_t deadline = qp->deadline();
+    if (deadline != 0 && (next == 0 || deadline < next)) {
+      next = deadline;
+    }
+  }
+  return next;
+}
+
+}  // namespace ropcie::sim

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "program.h"
+
+#include <algorithm>
+
+namespace ropcie::sim {
+
+Program::Program(Env* env, Node* node, const ProgramOptions& options)
+    : env_(env),
+      node_(node),
+      options_(options),
+      qp_(node->CreateQp(this)),
+      qpn_(qp_->qpn()),
+      source_(env, Qp::kDepth * options.cell, Qp::kPd, 0),
+      sink_(env, Qp::kDepth * options.cell, Qp::kPd,
+            ROPCIE_ACCESS_LOCAL_WRITE) {
+  node->AddMr(source_.mr());
+  node->AddMr(sink_.mr());
+}
+
+Program::~Program() {
+  if (alive()) {
+    node_->DelMr(source_.mr());
+    node_->DelMr(sink_.mr());
+    node_->DestroyQp(qp_);
+  }
+}
+
+void Program::Meet(Program* other, const QpAttr& attr) {
+  other_ = other;
+  attr_ = attr;
+  qp_->Connect(attr);
+}
+
+void Program::Die() {
+  CheckMemory();
+  qp_ = nullptr;
+}
+
+bool Program::Healthy() const {
+  return alive() &&
+         (qp_->state() == ROPCIE_QPS_RTR || qp_->state() == ROPCIE_QPS_RTS ||
+          qp_->state() == ROPCIE_QPS_SQD);
+}
+
+bool Program::Responds() const {
+  return alive() && !closing_ && ropcie_qp_responds(qp_->state());
+}
+
+uint32_t Program::RandomLength() {
+  switch (env_->random.Below(4)) {
+    case 0:
+      return static_cast<uint32_t>(env_->random.Below(30));
+    case 1:
+      return static_cast<uint32_t>(env_->random.Below(options_.cell + 1));
+    case 2:  // around a multiple of the record size
+      return std::min<uint32_t>(
+          options_.cell,
+          attr_.frag * static_cast<uint32_t>(env_->random.Below(5)) +
+              static_cast<uint32_t>(env_->random.Below(2)));
+    default:
+      return static_cast<uint32_t>(env_->random.Below(100));
+  }
+}
+
+// Makes one entry of a list unusable. `from` becomes its place in the bytes.
+bool Program::Spoil(std::vector<ropcie_sge>* list, uint32_t* from) {
+  *from = 0;
+  for (ropcie_sge& sge : *list) {
+    if (sge.length == 0 || env_->random.OneIn(2)) {
+      *from += sge.length;
+      continue;
+    }
+    switch (env_->random.Below(4)) {
+      case 0:  // may be read, but not written
+        if (sge.lkey == source_.mr()->key) {
+          *from += sge.length;
+          continue;
+        }
+        sge = {.addr = source_.Address(0),
+               .length = std::min(sge.length, options_.cell),
+               .lkey = source_.mr()->key};
+        break;
+      case 1:
+        sge.lkey ^= 1U << env_->random.Below(32);
+        break;
+      case 2:
+        sge.addr += sink_.mr()->length * 2;
+        break;
+      default:
+        sge.addr = env_->random.Next() | uint64_t{1} << 63;
+        break;
+    }
+    return true;
+  }
+  return false;
+}
+
+void Program::PostSend(bool mischief) {
+  if (!alive() || !ropcie_qp_may_post_send(qp_->state()) ||
+      qp_->sends_pending() == Qp::kDepth) {
+    return;
+  }
+  const size_t index = sends_.size();
+  Message message = {.key = env_->random.Next(),
+                     .length = RandomLength(),
+                     .imm = env_->random.Word(),
+                     .flags = static_cast<uint8_t>(env_->random.Below(16)),
+                     .bad = false,
+                     .late = qp_->state() == ROPCIE_QPS_ERR};
+  const auto off = static_cast<uint32_t>(index % Qp::kDepth) * options_.cell;
+  std::vector<uint8_t> bytes(message.length);
+  FillFromKey(message.key, bytes);
+  source_.Write(off, bytes);
+  std::vector<ropcie_sge> list =
+      CutIntoSges(env_, &source_, off, message.length, Qp::kMaxSge);
+  if (mischief && env_->random.OneIn(60)) {
+    uint32_t from = 0;
+    message.bad = Spoil(&list, &from);
+  }
+  env_->Note("node ", node_->id(), " qp ", qpn_, ": send ", index, ", ",
+             message.length, " bytes", message.bad ? ", bad key" : "");
+  sends_.push_back(message);
+  Require(qp_->PostSend(index, message.flags, message.imm, list),
+          "a send queue with room refuses");
+  if (qp_->state() == ROPCIE_QPS_ERR || env_->random.OneIn(2)) {
+    qp_->Run();  // the poster's own context
+  }
+}
+
+void Program::PostRecv(bool mischief) {
+  if (!alive() || !ropcie_qp_may_post_recv(qp_->state()) ||
+      qp_->receives_ready() == Qp::kDepth) {
+    return;
+  }
+  const size_t index = receives_.size();
+  Receive receive = {
+      .off = static_cast<uint32_t>(index % Qp::kDepth) * options_.cell,
+      .room = options_.cell,
+      .bad = false,
+      .bad_from = 0};
+  if (mischief && env_->random.OneIn(40)) {
+    receive.room = static_cast<uint32_t>(env_->random.Below(receive.room));
+  }
+  std::vector<ropcie_sge> list =
+      CutIntoSges(env_, &sink_, receive.off, receive.room, Qp::kMaxSge);
+  if (mischief && env_->random.OneIn(60)) {
+    receive.bad = Spoil(&list, &receive.bad_from);
+  }
+  env_->Note("node ", node_->id(), " qp ", qpn_, ": receive ", index, ", ",
+             receive.room, " bytes", receive.bad ? ", bad key" : "");
+  receives_.push_back(receive);
+  Require(qp_->PostRecv(index, list), "a receive queue with room refuses");
+  if (qp_->state() == ROPCIE_QPS_ERR || env_->random.OneIn(2)) {
+    qp_->Run();
+  }
+}
+
+void Program::FillReceives() {
+  while (Healthy() && qp_->receives_ready() < Qp::kDepth) {
+    PostRecv(false);
+  }
+}
+
+void Program::Close() {
+  if (!alive()) {
+    return;
+  }
+  closing_ = true;
+  qp_->ToError();
+  CheckState();
+  CheckMemory();
+  qp_->Reset();
+  node_->DelMr(source_.mr());
+  node_->DelMr(sink_.mr());
+  node_->DestroyQp(qp_);
+  qp_ = nullptr;
+}
+
+void Program::OnSendDone(const ropcie_req_comp& comp) {
+  const size_t index = sends_done_++;
+  env_->Note("node ", node_->id(), " qp ", qpn_, ": send ", comp.wr_id,
+             " done, status ", int{comp.status});
+  Require(index < sends_.size(), "a send completes twice");
+  Require(comp.wr_id == index, "sends complete out of order: ", comp.wr_id,
+          " instead of ", index);
+  const Message& message = sends_[index];
+  Require(comp.length == message.length && comp.flags == message.flags &&
+              comp.op == ROPCIE_OP_SEND,
+          "a completion tells of another request");
+  if (comp.status == ROPCIE_WC_SUCCESS) {
+    CheckSuccess(message, index);
+  } else if (send_error_ == 0) {
+    send_error_ = comp.status;
+    CheckCause(comp.status, message, index);
+  } else {
+    Require(comp.status == ROPCIE_WC_WR_FLUSH_ERR, "status ", int{comp.status},
+            " behind an error");
+  }
+}
+
+void Program::CheckSuccess(const Message& message, size_t index) const {
+  Require(send_error_ == 0, "success behind an error");
+  Require(!drained_, "a drained send queue goes on");
+  if (!options_.honest) {
+    return;
+  }
+  Require(!message.bad, "success of a request with a bad key");
+  Require(index < other_->arrived_, "send ", index,
+          " succeeded, but it was not received");
+}
+
+void Program::CheckCause(uint8_t status, const Message& message,
+                         size_t index) const {
+  if (!options_.honest) {
+    return;
+  }
+  const bool is_head = index == other_->arrived_;
+  bool has_cause = false;
+  switch (status) {
+    case ROPCIE_WC_RETRY_EXC_ERR:
+      has_cause = link_lost_ || !options_.timely || stale_ ||
+                  !other_->Responds() || !node_->IsUp(attr_.peer);
+      break;
+    case ROPCIE_WC_RNR_RETRY_EXC_ERR:
+      has_cause = attr_.rnr_retry < 7;
+      break;
+    case ROPCIE_WC_LOC_PROT_ERR:
+      has_cause = message.bad;
+      break;
+    case ROPCIE_WC_REM_INV_REQ_ERR:
+      has_cause = is_head && other_->receive_error_ == ROPCIE_WC_LOC_LEN_ERR;
+      break;
+    case ROPCIE_WC_REM_OP_ERR:
+      has_cause = is_head && other_->receive_error_ == ROPCIE_WC_LOC_PROT_ERR;
+      break;
+    case ROPCIE_WC_WR_FLUSH_ERR:
+      has_cause =
+          closing_ || message.late || (receive_error_ != 0 && !link_lost_);
+      break;
+    default:
+      break;
+  }
+  Require(has_cause, "node ", node_->id(), " qp ", qpn_, ": send ", index,
+          " failed with status ", int{status}, " for no reason");
+}
+
+void Program::OnRecvDone(const RecvDone& done) {
+  const size_t index = receives_done_++;
+  env_->Note("node ", node_->id(), " qp ", qpn_, ": receive ", done.wr_id,
+             " done, status ", int{done.status}, ", ", done.length, " bytes");
+  Require(index < receives_.size(), "a receive completes twice");
+  Require(done.wr_id == index, "receives complete out of order: ", done.wr_id,
+          " instead of ", index);
+  const Receive& receive = receives_[index];
+  if (done.status == ROPCIE_WC_SUCCESS) {
+    Require(receive_error_ == 0, "a receive succeeds behind an error");
+    CheckArrival(done, receive);
+    return;
+  }
+  if (receive_error_ == 0) {
+    CheckReceiveError(done.status, receive);
+    receive_error_ = done.status;
+    if (done.status != ROPCIE_WC_LOC_LEN_ERR) {
+      sink_.Accept(receive.off, receive.room);  // part of a message
+    }
+    return;
+  }
+  Require(done.status == ROPCIE_WC_WR_FLUSH_ERR, "receive status ",
+          int{done.status}, " behind an error");
+}
+
+void Program::CheckArrival(const RecvDone& done, const Receive& receive) {
+  const size_t index = arrived_++;
+  if (!options_.honest) {
+    sink_.Accept(receive.off, receive.room);
+    return;
+  }
+  Require(index < other_->sends_.size(), "received what was not sent");
+  const Message& message = other_->sends_[index];
+  const bool imm = (message.flags & ROPCIE_WR_IMM) != 0;
+  Require(!message.bad, "received a message whose key was bad");
+  Require(done.length == message.length && done.length <= receive.room,
+          "message ", index, " has ", done.length, " bytes, not ",
+          message.length);
+  Require(done.has_imm == imm && (!imm || done.imm == message.imm), "message ",
+          index, ": wrong immediate data");
+  Require(done.solicited == ((message.flags & ROPCIE_WR_SOLICITED) != 0),
+          "message ", index, ": solicited is wrong");
+  Require(!receive.bad || message.length <= receive.bad_from,
+          "received through a bad key");
+  std::vector<uint8_t> bytes(message.length);
+  FillFromKey(message.key, bytes);
+  Require(sink_.Arrived(receive.off, bytes), "message ", index,
+          ": the payload is not what was sent");
+}
+
+void Program::CheckReceiveError(uint8_t status, const Receive& receive) const {
+  if (!options_.honest || status == ROPCIE_WC_WR_FLUSH_ERR) {
+    return;
+  }
+  Require(arrived_ < other_->sends_.size(),
+          "a receive fails without a message");
+  const Message& message = other_->sends_[arrived_];
+  if (status == ROPCIE_WC_LOC_LEN_ERR) {
+    Require(message.length > receive.room, "the message was not too long");
+  } else {
+    Require(status == ROPCIE_WC_LOC_PROT_ERR && receive.bad &&
+                message.length > receive.bad_from,
+            "a receive fails with status ", int{status}, " for no reason");
+  }
+}
+
+void Program::CheckState() {
+  drained_ = alive() && qp_->state() == ROPCIE_QPS_SQD && qp_->drained();
+  if (!alive() || qp_->state() != ROPCIE_QPS_ERR) {
+    return;
+  }
+  Require(sends_done_ == sends_.size(), sends_.size() - sends_done_,
+          " sends never complete");
+  Require(receives_done_ == receives_.size(), receives_.size() - receives_done_,
+          " receives never complete");
+}
+
+void Program::CheckMemory() {
+  // The receive in use may have got part of its message.
+  if (receives_done_ < receives_.size()) {
+    const Receive& receive = receives_[receives_done_];
+    sink_.Accept(receive.off, receive.room);
+  }
+  Require(source_.Intact(), "the memory of sends was written");
+  Require(sink_.Intact(), "memory outside the receives was written");
+}
+
+bool Program::Settled() const {
+  if (!alive() || qp_->sends_pending() == 0) {
+    return true;
+  }
+  // IBTA: with timeout 0 one waits for a dead queue pair for ever.
+  return attr_.timeout_ns == 0 && !other_->Responds();
+}
+
+void Program::CheckQuiet() const {
+  if (!options_.honest || !Healthy() || !other_->Healthy()) {
+    return;
+  }
+  Require(sends_done_ == sends_.size(), "a send did not complete");
+  Require(other_->arrived_ == sends_.size(), "a message did not arrive");
+}
+
+}  // namespace ropcie::sim

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+// One end of a connection: a program that posts, and knows what must come of
+// it. All rules about completions and payload are judged here, against the
+// program at the other end and never against the engines' state.
+#ifndef ROPCIE_TESTS_SIM_PROGRAM_H
+#define ROPCIE_TESTS_SIM_PROGRAM_H
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "env.h"
+#include "node.h"
+#include "qp.h"
+#include "region.h"
+
+namespace ropcie::sim {
+
+struct ProgramOptions {
+  uint32_t cell = 1024;  // largest message
+  bool honest = true;    // nobody forges records on this link
+  bool timely = true;    // nobody is so slow that a retry counter runs out
+};
+
+class Program : public QpUser {
+ public:
+  Program(Env* env, Node* node, const ProgramOptions& options);
+  ~Program() override;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void Meet(Program* other, const QpAttr& attr);
+  // Posts if there is room; `mischief` allows bad keys and short receives.
+  void PostSend(bool mischief);
+  void PostRecv(bool mischief);
+  void FillReceives();
+  // The machine went away under the program.
+  void Die();
+  // Ends the connection: everything has completed, or does now.
+  void Close();
+
+  void OnSendDone(const ropcie_req_comp& comp) override;
+  void OnRecvDone(const RecvDone& done) override;
+  void OnLinkLost() override { link_lost_ = true; }
+
+  // Records of an earlier connection may be under way.
+  void AllowStale(bool stale) { stale_ = stale; }
+
+  // In the error state nothing stays posted; a drained queue stays drained.
+  void CheckState();
+  // No byte but those of receives has changed.
+  void CheckMemory();
+  // Everything that was sent has arrived.
+  void CheckQuiet() const;
+
+  [[nodiscard]] bool alive() const { return qp_ != nullptr; }
+  [[nodiscard]] Qp* qp() const { return qp_; }
+  [[nodiscard]] bool Healthy() const;
+  // Nothing is left to wait for.
+  [[nodiscard]] bool Settled() const;
+  [[nodiscard]] int node() const { return node_->id(); }
+  [[nodiscard]] size_t sent() const { return sends_.size(); }
+
+ private:
+  struct Message {
+    uint64_t key;
+    uint32_t length;
+    uint32_t imm;
+    uint8_t flags;
+    bool bad;
+    bool late;  // posted in the error state
+  };
+  struct Receive {
+    uint32_t off;
+    uint32_t room;
+    bool bad;
+    uint32_t bad_from;  // first byte that can not be placed
+  };
+
+  uint32_t RandomLength();
+  bool Spoil(std::vector<ropcie_sge>* list, uint32_t* from);
+  void CheckSuccess(const Message& message, size_t index) const;
+  void CheckCause(uint8_t status, const Message& message, size_t index) const;
+  void CheckArrival(const RecvDone& done, const Receive& receive);
+  void CheckReceiveError(uint8_t status, const Receive& receive) const;
+  [[nodiscard]] bool Responds() const;
+
+  Env* env_;
+  Node* node_;
+  ProgramOptions options_;
+  Qp* qp_;
+  uint32_t qpn_;
+  QpAttr attr_;
+  Program* other_ = nullptr;
+  Region source_;
+  Region sink_;
+  std::vector<Message> sends_;
+  std::vector<Receive> receives_;
+  size_t sends_done_ = 0;
+  size_t receives_done_ = 0;
+  size_t arrived_ = 0;  // messages received with success
+  uint8_t send_error_ = 0;
+  uint8_t receive_error_ = 0;
+  bool link_lost_ = false;
+  bool closing_ = false;
+  bool stale_ = false;
+  bool drained_ = false;  // in SQD
+};
+
+}  // namespace ropcie::sim
+
+#endif  // ROPCIE_TESTS_SIM_PROGRAM_H

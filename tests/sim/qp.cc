@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "qp.h"
+
+#include <algorithm>
+
+#include "node.h"
+
+namespace ropcie::sim {
+namespace {
+
+// Runs of memory that one step of the scatter loop fills, as in the driver.
+constexpr uint32_t kScatterVecs = 16;
+constexpr uint32_t kGatherVecs = 1024;
+
+constexpr uint32_t kToInit = ROPCIE_QP_STATE | ROPCIE_QP_PKEY_INDEX |
+                             ROPCIE_QP_PORT | ROPCIE_QP_ACCESS_FLAGS;
+constexpr uint32_t kToRtr =
+    ROPCIE_QP_STATE | ROPCIE_QP_AV | ROPCIE_QP_PATH_MTU | ROPCIE_QP_DEST_QPN |
+    ROPCIE_QP_RQ_PSN | ROPCIE_QP_MAX_DEST_RD_ATOMIC | ROPCIE_QP_MIN_RNR_TIMER;
+constexpr uint32_t kToRts = ROPCIE_QP_STATE | ROPCIE_QP_TIMEOUT |
+                            ROPCIE_QP_RETRY_CNT | ROPCIE_QP_RNR_RETRY |
+                            ROPCIE_QP_SQ_PSN | ROPCIE_QP_MAX_QP_RD_ATOMIC;
+
+}  // namespace
+
+Qp::Qp(Env* env, Node* node, uint32_t qpn, QpUser* user)
+    : env_(env),
+      node_(node),
+      qpn_(qpn),
+      user_(user),
+      ring_(size_t{kDepth} * kStride / sizeof(uint64_t)),
+      vec_(kGatherVecs) {
+  Reset();
+}
+
+void Qp::Modify(ropcie_qps next, uint32_t mask) {
+  Require(ropcie_qp_transition(ROPCIE_QPT_RC, state_, next, mask) == 0,
+          "transition ", state_, " to ", next, " refused");
+  state_ = next;
+}
+
+void Qp::Reset() {
+  Modify(ROPCIE_QPS_RESET, ROPCIE_QP_STATE);
+  connected_ = false;
+  ropcie_req_init(&req_, ring_.data(), kDepth, kStride);
+  rsp_ = {};
+  rq_.clear();
+  held_.reset();
+}
+
+void Qp::Connect(const QpAttr& attr) {
+  Modify(ROPCIE_QPS_INIT, kToInit);
+  attr_ = attr;
+  const ropcie_rsp_attr rsp_attr = {.psn = attr.rq_psn,
+                                    .dest_qpn = attr.dest_qpn,
+                                    .src_qpn = qpn_,
+                                    .min_rnr_timer = attr.min_rnr_timer};
+  ropcie_rsp_connect(&rsp_, &rsp_attr);
+  connected_ = true;
+  Modify(ROPCIE_QPS_RTR, kToRtr);
+}
+
+void Qp::ReadyToSend() {
+  const ropcie_req_attr req_attr = {.psn = attr_.sq_psn,
+                                    .frag = attr_.frag,
+                                    .dest_qpn = attr_.dest_qpn,
+                                    .src_qpn = qpn_,
+                                    .retry_cnt = attr_.retry_cnt,
+                                    .rnr_retry = attr_.rnr_retry,
+                                    .timeout_ns = attr_.timeout_ns};
+  Modify(ROPCIE_QPS_RTS, kToRts);
+  ropcie_req_connect(&req_, &req_attr);
+}
+
+void Qp::Drain() {
+  Modify(ROPCIE_QPS_SQD, ROPCIE_QP_STATE);
+  req_.draining = true;
+}
+
+void Qp::Resume() {
+  Modify(ROPCIE_QPS_RTS, ROPCIE_QP_STATE);
+  req_.draining = false;
+}
+
+void Qp::ToError() {
+  Modify(ROPCIE_QPS_ERR, ROPCIE_QP_STATE);
+  CompleteSends();
+  Flush();
+}
+
+bool Qp::PostSend(uint64_t wr_id, uint8_t flags, uint32_t imm,
+                  const std::vector<ropcie_sge>& list) {
+  if (!ropcie_qp_may_post_send(state_) || ropcie_req_space(&req_) == 0) {
+    return false;
+  }
+  ropcie_send_wqe* wqe = ropcie_req_slot(&req_);
+  wqe->wr_id = wr_id;
+  wqe->length = static_cast<uint32_t>(
+      ropcie_sge_length(list.data(), static_cast<uint32_t>(list.size())));
+  wqe->imm = imm;
+  wqe->op = ROPCIE_OP_SEND;
+  wqe->flags = flags;
+  wqe->num_sge = static_cast<uint8_t>(list.size());
+  std::copy(list.begin(), list.end(), wqe->sge);
+  ropcie_req_post(&req_);
+  return true;
+}
+
+bool Qp::PostRecv(uint64_t wr_id, const std::vector<ropcie_sge>& list) {
+  if (!ropcie_qp_may_post_recv(state_) || rq_.size() == kDepth) {
+    return false;
+  }
+  rq_.push_back({.wr_id = wr_id,
+                 .length = ropcie_sge_length(
+                     list.data(), static_cast<uint32_t>(list.size())),
+                 .sge = list});
+  return true;
+}
+
+ropcie_mr_core* Qp::GetMr(const ropcie_sge& piece, uint32_t access) {
+  ropcie_mr_core* mr = node_->FindMr(piece.lkey);
+  if (mr == nullptr ||
+      ropcie_mr_check(mr, kPd, piece.addr, piece.length, access) != 0) {
+    return nullptr;
+  }
+  return mr;
+}
+
+// Fills vec_; returns false when a key or its bounds do not allow it.
+bool Qp::Gather(const ropcie_send_wqe& wqe, uint32_t off, uint32_t len) {
+  ropcie_sge_cursor cur;
+  ropcie_sge piece;
+  uint32_t count = 0;
+  vec_.resize(kGatherVecs);
+  ropcie_sge_seek(&cur, wqe.sge, wqe.num_sge, off);
+  while (len > 0 && ropcie_sge_next(&cur, len, &piece)) {
+    const ropcie_mr_core* mr = GetMr(piece, 0);
+    if (mr == nullptr) {
+      return false;
+    }
+    Require(ropcie_mr_map(mr, piece.addr, piece.length, vec_.data(),
+                          kGatherVecs, &count) == piece.length,
+            "a checked range does not map");
+    len -= piece.length;
+  }
+  vec_.resize(count);
+  return len == 0;
+}
+
+int Qp::SendRecord(const ropcie_req_rec& rec) {
+  if (!Gather(*rec.wqe, rec.off, rec.hdr.frag_len)) {
+    return -EACCES;
+  }
+  return node_->Send(attr_.peer, qpn_, rec.hdr, vec_);
+}
+
+void Qp::SendLoop() {
+  ropcie_req_rec rec;
+  while (ropcie_req_next(&req_, &rec) == ROPCIE_REQ_SEND) {
+    const int ret = SendRecord(rec);
+    if (ret == -EAGAIN) {
+      break;
+    }
+    if (ret == -EACCES) {
+      ropcie_req_local_error(&req_, ROPCIE_WC_LOC_PROT_ERR);
+      continue;
+    }
+    if (ret != 0) {
+      ropcie_req_fail(&req_, ROPCIE_WC_RETRY_EXC_ERR);
+      continue;
+    }
+    ropcie_req_sent(&req_, &rec, env_->now);
+    if (rec.last && env_->Fails(Fault::kEarlySuccess)) {
+      ropcie_hdr ack{};
+      ack.src_qpn = attr_.dest_qpn;
+      ack.psn = rec.hdr.psn;
+      ropcie_req_response(&req_, &ack, env_->now);
+    }
+  }
+}
+
+void Qp::CompleteSends() {
+  ropcie_req_comp comp;
+  while (ropcie_req_complete(&req_, &comp)) {
+    if (!env_->Fails(Fault::kLoseCompletion)) {
+      user_->OnSendDone(comp);
+    }
+  }
+  if (req_.error != 0 && state_ != ROPCIE_QPS_ERR) {
+    ToError();
+  }
+}
+
+void Qp::TellReceive(const RecvDone& done) {
+  if (!held_ && env_->Fails(Fault::kWrongOrder)) {
+    held_ = done;
+    return;
+  }
+  user_->OnRecvDone(done);
+  if (held_) {
+    user_->OnRecvDone(*held_);
+    held_.reset();
+  }
+}
+
+void Qp::CompleteReceive(const ropcie_hdr* hdr, uint8_t status) {
+  RecvDone done;
+  done.wr_id = rq_.front().wr_id;
+  done.status = status;
+  if (hdr != nullptr) {
+    done.length = hdr->msg_len;
+    done.imm = hdr->imm;
+    done.has_imm = (hdr->flags & ROPCIE_F_IMM) != 0;
+    done.solicited = (hdr->flags & ROPCIE_F_SOLICITED) != 0;
+  }
+  rq_.pop_front();
+  TellReceive(done);
+}
+
+void Qp::Flush() {
+  if (env_->fault == Fault::kNoFlush) {
+    return;
+  }
+  ropcie_req_comp comp;
+  while (ropcie_req_flush(&req_, &comp)) {
+    user_->OnSendDone(comp);
+  }
+  while (!rq_.empty()) {
+    CompleteReceive(nullptr, ROPCIE_WC_WR_FLUSH_ERR);
+  }
+}
+
+void Qp::Answer() {
+  if (rsp_.starved && !rq_.empty()) {
+    ropcie_rsp_replenished(&rsp_);
+  }
+  while (connected_ && ropcie_rsp_owes(&rsp_)) {
+    const auto ready = static_cast<uint32_t>(rq_.size()) -
+                       (rsp_.in_msg && !rq_.empty() ? 1 : 0);
+    ropcie_hdr hdr;
+    ropcie_rsp_answer(&rsp_, ready, &hdr);
+    if (!env_->Fails(Fault::kForgetAnswer) &&
+        node_->Send(attr_.peer, qpn_, hdr, {}) != 0) {
+      return;
+    }
+    ropcie_rsp_answered(&rsp_, &hdr);
+    if (!rsp_.starved) {
+      return;
+    }
+    if (!rq_.empty()) {
+      ropcie_rsp_replenished(&rsp_);
+    }
+  }
+}
+
+void Qp::Run() {
+  if (!connected_ || state_ == ROPCIE_QPS_RESET) {
+    if (state_ == ROPCIE_QPS_ERR) {
+      Flush();
+    }
+    return;
+  }
+  Answer();
+  if (req_.deadline != 0 && env_->now >= req_.deadline) {
+    ropcie_req_timeout(&req_, env_->now, node_->Delivered(attr_.peer, qpn_));
+  }
+  CompleteSends();
+  if (ropcie_qp_requests(state_)) {
+    SendLoop();
+    CompleteSends();
+  }
+  if (state_ == ROPCIE_QPS_ERR) {
+    Flush();
+  }
+}
+
+bool Qp::ScatterPiece(const ropcie_mr_core& mr, const ropcie_sge& piece,
+                      const ropcie_rec& rec, uint32_t from) {
+  ropcie_vec vec[kScatterVecs];
+  uint32_t done = 0;
+  while (done < piece.length) {
+    uint32_t count = 0;
+    const uint32_t n = ropcie_mr_map(
+        &mr, piece.addr + done, piece.length - done, vec, kScatterVecs, &count);
+    Require(n > 0, "a checked range does not map");
+    if (env_->Fails(Fault::kOverrun)) {
+      auto* end = static_cast<uint8_t*>(vec[count - 1].base);
+      end[vec[count - 1].len] ^= 1;
+    }
+    if (!env_->Fails(Fault::kSkipCopy)) {
+      ropcie_rec_scatter(&rec, from + done, vec, count);
+    }
+    done += n;
+  }
+  return true;
+}
+
+bool Qp::Place(const ropcie_rec& rec, uint32_t off) {
+  const RecvWqe& wqe = rq_.front();
+  ropcie_sge_cursor cur;
+  ropcie_sge piece;
+  uint32_t done = 0;
+  ropcie_sge_seek(&cur, wqe.sge.data(), static_cast<uint32_t>(wqe.sge.size()),
+                  off);
+  while (done < rec.hdr.frag_len) {
+    if (!ropcie_sge_next(&cur, rec.hdr.frag_len - done, &piece)) {
+      return false;
+    }
+    const ropcie_mr_core* mr = GetMr(piece, ROPCIE_ACCESS_LOCAL_WRITE);
+    if (mr == nullptr || !ScatterPiece(*mr, piece, rec, done)) {
+      return false;
+    }
+    done += piece.length;
+  }
+  return true;
+}
+
+void Qp::Refuse() {
+  Answer();
+  ToError();
+}
+
+void Qp::Request(const ropcie_rec& rec) {
+  const auto ready = static_cast<uint32_t>(rq_.size());
+  const uint64_t room = rq_.empty() ? 0 : rq_.front().length;
+  ropcie_rsp_place where;
+  switch (ropcie_rsp_request(&rsp_, &rec.hdr, ready, room, &where)) {
+    case ROPCIE_RSP_DROP:
+      break;
+    case ROPCIE_RSP_PLACE:
+      if (!Place(rec, where.off)) {
+        CompleteReceive(nullptr, ROPCIE_WC_LOC_PROT_ERR);
+        ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_OP);
+        Refuse();
+      } else if (ropcie_rsp_placed(&rsp_, &rec.hdr)) {
+        CompleteReceive(&rec.hdr, ROPCIE_WC_SUCCESS);
+        if (!rq_.empty() && env_->Fails(Fault::kDoubleReceive)) {
+          CompleteReceive(&rec.hdr, ROPCIE_WC_SUCCESS);
+        }
+      }
+      break;
+    case ROPCIE_RSP_TOO_LONG:
+      CompleteReceive(nullptr, ROPCIE_WC_LOC_LEN_ERR);
+      Refuse();
+      break;
+    case ROPCIE_RSP_INVALID:
+      Refuse();
+      break;
+  }
+}
+
+bool Qp::OnRequest(int peer, const ropcie_rec& rec) {
+  if (!connected_ || peer != attr_.peer || !ropcie_qp_responds(state_)) {
+    return false;
+  }
+  Request(rec);
+  return ropcie_rsp_owes(&rsp_);
+}
+
+void Qp::OnResponse(int peer, const ropcie_rec& rec) {
+  if (connected_ && peer == attr_.peer && ropcie_qp_requests(state_) &&
+      ropcie_req_response(&req_, &rec.hdr, env_->now)) {
+    Run();
+  }
+}
+
+void Qp::LinkLost() {
+  if (state_ == ROPCIE_QPS_ERR || state_ == ROPCIE_QPS_RESET) {
+    return;
+  }
+  user_->OnLinkLost();
+  ropcie_req_fail(&req_, env_->fault == Fault::kSuccessOnLoss
+                             ? ROPCIE_WC_SUCCESS
+                             : ROPCIE_WC_RETRY_EXC_ERR);
+  ToError();
+}
+
+}  // namespace ropcie::sim

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+// A queue pair as a driver runs it: the same calls to requester and responder
+// in the same order as kernel/driver/{work,rx,qp,post}.c, without its locks,
+// threads and timers, which the scheduler stands for. It tells its user what
+// completes and judges nothing.
+#ifndef ROPCIE_TESTS_SIM_QP_H
+#define ROPCIE_TESTS_SIM_QP_H
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "core/core.h"
+#include "env.h"
+
+namespace ropcie::sim {
+
+class Node;
+
+struct QpAttr {
+  int peer = 0;
+  uint32_t dest_qpn = 0;
+  uint32_t sq_psn = 0;
+  uint32_t rq_psn = 0;
+  uint32_t frag = 0;
+  uint8_t retry_cnt = 0;
+  uint8_t rnr_retry = 0;
+  uint8_t min_rnr_timer = 0;
+  uint64_t timeout_ns = 0;
+};
+
+struct RecvWqe {
+  uint64_t wr_id;
+  uint64_t length;
+  std::vector<ropcie_sge> sge;
+};
+
+struct RecvDone {
+  uint64_t wr_id = 0;
+  uint8_t status = ROPCIE_WC_SUCCESS;
+  uint32_t length = 0;
+  uint32_t imm = 0;
+  bool has_imm = false;
+  bool solicited = false;
+};
+
+// Who owns a queue pair.
+class QpUser {
+ public:
+  virtual ~QpUser() = default;
+  virtual void OnSendDone(const ropcie_req_comp& comp) = 0;
+  virtual void OnRecvDone(const RecvDone& done) = 0;
+  // The link is lost; the completions that follow come from that.
+  virtual void OnLinkLost() = 0;
+};
+
+class Qp {
+ public:
+  static constexpr uint32_t kDepth = 16;
+  static constexpr uint32_t kMaxSge = 4;
+  static constexpr uint32_t kPd = 3;
+
+  Qp(Env* env, Node* node, uint32_t qpn, QpUser* user);
+
+  // The usual way up; every transition goes through the table.
+  void Connect(const QpAttr& attr);
+  void ReadyToSend();
+  void Drain();    // RTS to SQD
+  void Resume();   // SQD to RTS
+  void ToError();  // also from inside
+  void Reset();
+
+  // False when the queue is full or the state does not allow it.
+  bool PostSend(uint64_t wr_id, uint8_t flags, uint32_t imm,
+                const std::vector<ropcie_sge>& list);
+  bool PostRecv(uint64_t wr_id, const std::vector<ropcie_sge>& list);
+
+  // A work consumer's turn.
+  void Run();
+  // A record came; true when an answer is owed.
+  bool OnRequest(int peer, const ropcie_rec& rec);
+  void OnResponse(int peer, const ropcie_rec& rec);
+  void Answer();
+  void LinkLost();
+
+  [[nodiscard]] uint32_t qpn() const { return qpn_; }
+  [[nodiscard]] ropcie_qps state() const { return state_; }
+  [[nodiscard]] int peer() const { return attr_.peer; }
+  [[nodiscard]] bool connected() const { return connected_; }
+  [[nodiscard]] uint64_t deadline() const { return req_.deadline; }
+  [[nodiscard]] uint32_t sends_pending() const {
+    return ropcie_req_pending(&req_);
+  }
+  [[nodiscard]] size_t receives_ready() const { return rq_.size(); }
+  [[nodiscard]] uint32_t next_psn() const { return req_.next_psn; }
+  [[nodiscard]] uint32_t expected_psn() const { return rsp_.epsn; }
+  [[nodiscard]] bool drained() const { return ropcie_req_drained(&req_); }
+
+ private:
+  static constexpr uint32_t kStride =
+      sizeof(ropcie_send_wqe) + kMaxSge * sizeof(ropcie_sge);
+
+  void Modify(ropcie_qps next, uint32_t mask);
+  ropcie_mr_core* GetMr(const ropcie_sge& piece, uint32_t access);
+  bool Gather(const ropcie_send_wqe& wqe, uint32_t off, uint32_t len);
+  int SendRecord(const ropcie_req_rec& rec);
+  void SendLoop();
+  void CompleteSends();
+  void CompleteReceive(const ropcie_hdr* hdr, uint8_t status);
+  void TellReceive(const RecvDone& done);
+  void Flush();
+  bool Place(const ropcie_rec& rec, uint32_t off);
+  bool ScatterPiece(const ropcie_mr_core& mr, const ropcie_sge& piece,
+                    const ropcie_rec& rec, uint32_t from);
+  void Request(const ropcie_rec& rec);
+  void Refuse();
+
+  Env* env_;
+  Node* node_;
+  uint32_t qpn_;
+  QpUser* user_;
+  ropcie_qps state_ = ROPCIE_QPS_RESET;
+  bool connected_ = false;
+  QpAttr attr_;
+  std::vector<uint64_t> ring_;
+  ropcie_requester req_{};
+  ropcie_responder rsp_{};
+  std::deque<RecvWqe> rq_;
+  std::vector<ropcie_vec> vec_;
+  std::optional<RecvDone> held_;  // Fault::kWrongOrder
+};
+
+}  // namespace ropcie::sim
+
+#endif  // ROPCIE_TESTS_SIM_QP_H

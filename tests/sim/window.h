@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+// The memory of one node that another node writes, and the posted writes on
+// their way to it: in order, as late as the scheduler wants, or lost with the
+// link. Knows nothing of what they mean.
+#ifndef ROPCIE_TESTS_SIM_WINDOW_H
+#define ROPCIE_TESTS_SIM_WINDOW_H
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/core.h"
+
+namespace ropcie::sim {
+
+// The bridge between two nodes. Writes that meet it while it is down are gone,
+// so each side must hear of every time that it was, however short.
+struct Bridge {
+  bool up = true;
+  bool was_down[2] = {false, false};  // not yet seen by either side
+};
+
+class Window {
+ public:
+  Window(const ropcie_link_offer& offer, const Bridge* bridge)
+      : offer_(offer),
+        bridge_(bridge),
+        memory_(Allocate(Size())),
+        view_(Allocate(Size())) {}
+
+  // As the owner sees it.
+  ropcie_control* control() { return Control(memory_.get()); }
+  uint8_t* lane(uint32_t n) { return memory_.get() + LaneAt(n); }
+  // The peer's link words: scratchpads, behind the memory.
+  __le32* words() { return Words(memory_.get()); }
+  // As the writer sees it; what it stores there has to be posted.
+  ropcie_control* control_view() { return Control(view_.get()); }
+  __le32* words_view() { return Words(view_.get()); }
+  uint8_t* lane_view(uint32_t n) { return view_.get() + LaneAt(n); }
+
+  // The bytes at `at` of the view are on their way.
+  void Post(const void* at, size_t len) {
+    if (len == 0 || !bridge_->up) {
+      return;
+    }
+    const auto* from = static_cast<const uint8_t*>(at);
+    flight_.push_back({.to = static_cast<size_t>(from - view_.get()),
+                       .bytes = {from, from + len}});
+  }
+
+  void Deliver(size_t writes) {
+    for (; writes > 0 && !flight_.empty(); writes--) {
+      const Write& write = flight_.front();
+      memcpy(memory_.get() + write.to, write.bytes.data(), write.bytes.size());
+      flight_.pop_front();
+    }
+  }
+
+  void LoseFlight() { flight_.clear(); }
+  [[nodiscard]] size_t in_flight() const { return flight_.size(); }
+  [[nodiscard]] const ropcie_link_offer& offer() const { return offer_; }
+
+ private:
+  struct Write {
+    size_t to;
+    std::vector<uint8_t> bytes;
+  };
+  struct Free {
+    void operator()(uint8_t* memory) const { free(memory); }
+  };
+  using Memory = std::unique_ptr<uint8_t[], Free>;
+
+  // Zeroed by the system, page by page when touched: windows are large.
+  static Memory Allocate(size_t size) {
+    return Memory(static_cast<uint8_t*>(calloc(1, size)));
+  }
+
+  static ropcie_control* Control(uint8_t* base) {
+    return reinterpret_cast<ropcie_control*>(base);
+  }
+
+  [[nodiscard]] size_t Size() const {
+    return ropcie_link_offer_size(&offer_) + sizeof(ropcie_link_words);
+  }
+
+  __le32* Words(uint8_t* base) const {
+    return reinterpret_cast<__le32*>(base + ropcie_link_offer_size(&offer_));
+  }
+
+  [[nodiscard]] size_t LaneAt(uint32_t n) const {
+    return ROPCIE_CONTROL_SIZE + n * ropcie_lane_size(&offer_.geom);
+  }
+
+  ropcie_link_offer offer_;
+  const Bridge* bridge_;
+  Memory memory_;
+  Memory view_;
+  std::deque<Write> flight_;
+};
+
+}  // namespace ropcie::sim
+
+#endif  // ROPCIE_TESTS_SIM_WINDOW_H

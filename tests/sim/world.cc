@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "world.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ropcie::sim {
+namespace {
+
+// Rounds in which a fair scheduler must bring everything to its end.
+constexpr int kFairRounds = 2000;
+constexpr int kCheckMemoryEvery = 200;
+// Writes that link work alone leaves on the way.
+constexpr size_t kOnlyWords = size_t{2} * ROPCIE_LW_NUM;
+
+}  // namespace
+
+World::World(const Options& options) : env_(options.seed) {
+  env_.fault = options.fault;
+  env_.trace = options.trace;
+  ChooseProfile();
+  BuildNodes();
+  BuildConnections();
+}
+
+// Each seed has its own taste: some things happen often, some never.
+void World::ChooseProfile() {
+  constexpr std::array<uint32_t, 5> kTaste = {0, 1, 3, 10, 30};
+  Random* random = &env_.random;
+  num_nodes_ = static_cast<int>(random->Between(2, random->OneIn(3) ? 4 : 2));
+  num_events_ = static_cast<int>(random->Between(200, 1200));
+  timely_ = !random->OneIn(3);
+  env_.impatient = !timely_ && random->OneIn(2);
+  hostile_ = random->OneIn(6);
+  mischief_ = !random->OneIn(3);
+  cell_ = random->OneIn(8) ? 40000 : 1024;
+  tick_ = uint64_t{1} << random->Between(8, 14);
+  for (int event = kPostSend; event <= kTime; event++) {
+    weights_[event] = 1 + kTaste[random->Below(kTaste.size())];
+  }
+  weights_[kConnect] = 5;
+  weights_[kMend] = 2;
+  weights_[kTime] = 1 + weights_[kTime] / 4;
+  for (const Event event : {kBreakQp, kDrainQp, kCut, kRestart}) {
+    weights_[event] = random->OneIn(2) ? 0 : 1;
+  }
+  weights_[kDrainQp] *= 4;
+  weights_[kForge] = hostile_ ? 3 : 0;
+  for (const uint32_t weight : weights_) {
+    weight_sum_ += weight;
+  }
+}
+
+void World::BuildNodes() {
+  for (int id = 0; id < num_nodes_; id++) {
+    nodes_.push_back(std::make_unique<Node>(&env_, id));
+  }
+  for (int a = 0; a < num_nodes_; a++) {
+    for (int b = a + 1; b < num_nodes_; b++) {
+      auto pair = std::make_unique<Pair>();
+      pair->a = a;
+      pair->b = b;
+      pair->honest = !hostile_ || !pairs_.empty();
+      pair->to_a = std::make_unique<Window>(Node::kOffer, &pair->bridge);
+      pair->to_b = std::make_unique<Window>(Node::kOffer, &pair->bridge);
+      node(a).AddPeer(b, pair->to_a.get(), pair->to_b.get(), &pair->bridge,
+                      pair->honest);
+      node(b).AddPeer(a, pair->to_b.get(), pair->to_a.get(), &pair->bridge,
+                      pair->honest);
+      pairs_.push_back(std::move(pair));
+    }
+  }
+  for (const auto& each : nodes_) {
+    each->Boot();
+  }
+}
+
+void World::BuildConnections() {
+  for (const auto& pair : pairs_) {
+    for (uint64_t n = env_.random.Between(1, 3); n > 0; n--) {
+      Connection connection{};
+      connection.pair = pair.get();
+      connection.options = {
+          .cell = cell_, .honest = pair->honest, .timely = timely_};
+      connections_.push_back(std::move(connection));
+    }
+  }
+}
+
+// A queue pair number that is used again gets a PSN far from its old ones, as
+// chance gives in 24 bits: so records of the earlier connection are told apart.
+uint32_t World::NewPsn(int node, uint32_t qpn, bool* reused) {
+  const auto it = last_psn_.find({node, qpn});
+  *reused = it != last_psn_.end();
+  if (*reused) {
+    return ropcie_psn_add(it->second, static_cast<uint32_t>(env_.random.Between(
+                                          1 << 20, 15 << 20)));
+  }
+  if (env_.random.OneIn(3)) {
+    return ROPCIE_PSN_MASK - env_.random.Word() % 64;
+  }
+  return env_.random.Word() & ROPCIE_PSN_MASK;
+}
+
+void World::Connect(Connection* connection) {
+  Pair* pair = connection->pair;
+  if (connection->end[0] || !node(pair->a).Linked(pair->b, node(pair->b))) {
+    return;
+  }
+  coverage_.connections++;
+  const std::array<int, 2> ids = {pair->a, pair->b};
+  std::array<QpAttr, 2> attr;
+  bool stale = false;
+  const auto frag = static_cast<uint32_t>(
+      cell_ > 10000 ? 16384 : env_.random.Between(1, 8) * 64);
+  for (int i = 0; i < 2; i++) {
+    connection->end[i] =
+        std::make_unique<Program>(&env_, &node(ids[i]), connection->options);
+    attr[i].peer = ids[1 - i];
+    attr[i].frag = frag;
+    bool reused = false;
+    attr[i].sq_psn = NewPsn(ids[i], connection->end[i]->qp()->qpn(), &reused);
+    stale |= reused;
+    attr[i].retry_cnt = static_cast<uint8_t>(env_.random.Below(8));
+    attr[i].rnr_retry = static_cast<uint8_t>(env_.random.Between(4, 7));
+    attr[i].min_rnr_timer = static_cast<uint8_t>(env_.random.Between(1, 14));
+    attr[i].timeout_ns = env_.random.OneIn(5)
+                             ? 0
+                             : 4096ULL << env_.random.Between(
+                                   timely_ ? 16 : 6, timely_ ? 18 : 14);
+  }
+  for (int i = 0; i < 2; i++) {
+    connection->end[i]->AllowStale(stale);
+    attr[i].rq_psn = attr[1 - i].sq_psn;
+    attr[i].dest_qpn = connection->end[1 - i]->qp()->qpn();
+    connection->end[i]->Meet(connection->end[1 - i].get(), attr[i]);
+  }
+  for (const auto& end : connection->end) {
+    for (uint64_t n = env_.random.Below(Qp::kDepth); n > 0; n--) {
+      end->PostRecv(mischief_);
+    }
+    end->qp()->ReadyToSend();
+  }
+  env_.Note("connect node ", ids[0], " qp ", attr[1].dest_qpn, " and node ",
+            ids[1], " qp ", attr[0].dest_qpn);
+}
+
+bool World::Broken(const Connection& connection) {
+  return connection.end[0] &&
+         (!connection.end[0]->Healthy() || !connection.end[1]->Healthy());
+}
+
+void World::CloseEnd(Program* program) {
+  if (program->alive()) {
+    const Qp& qp = *program->qp();
+    last_psn_[{program->node(), qp.qpn()}] = qp.next_psn();
+    program->Close();
+  }
+}
+
+void World::Close(Connection* connection) {
+  if (!connection->end[0]) {
+    return;
+  }
+  for (const auto& end : connection->end) {
+    coverage_.messages += end->sent();
+    CloseEnd(end.get());
+  }
+  for (auto& end : connection->end) {
+    end.reset();
+  }
+}
+
+void World::Mend(Connection* connection) {
+  if (Broken(*connection)) {
+    Close(connection);
+  }
+}
+
+Program* World::RandomProgram() {
+  return RandomConnection().end[env_.random.Below(2)].get();
+}
+
+World::Event World::Choose() {
+  auto ticket = static_cast<uint32_t>(env_.random.Below(weight_sum_));
+  int event = 0;
+  while (ticket >= weights_[event]) {
+    ticket -= weights_[event++];
+  }
+  return static_cast<Event>(event);
+}
+
+void World::Deliver() {
+  Pair& pair = RandomPair();
+  Window& window = env_.random.OneIn(2) ? *pair.to_a : *pair.to_b;
+  // Mostly all, sometimes just a part of a record.
+  const size_t most = env_.random.OneIn(2) ? window.in_flight() : 8;
+  window.Deliver(env_.random.Below(most + 1));
+}
+
+void World::Drain() {
+  const Pair& pair = RandomPair();
+  const bool to_a = env_.random.OneIn(2);
+  Node& who = node(to_a ? pair.a : pair.b);
+  who.Drain(to_a ? pair.b : pair.a,
+            static_cast<uint32_t>(env_.random.Below(Node::kLanes)),
+            static_cast<int>(env_.random.Between(1, 20)), env_.random.OneIn(2));
+}
+
+void World::PassTime() {
+  // Where everybody is in time, a deadline passes only when all that could be
+  // done before it has been done.
+  if (timely_) {
+    for (int i = 0; i < 20 && FairRound(); i++) {
+    }
+  }
+  uint64_t next = 0;
+  for (const auto& each : nodes_) {
+    const uint64_t deadline = each->NextDeadline();
+    if (deadline != 0 && (next == 0 || deadline < next)) {
+      next = deadline;
+    }
+  }
+  if (next > env_.now && env_.random.OneIn(2)) {
+    env_.now = next;
+  } else {
+    env_.now += env_.random.Below(200000);
+  }
+  env_.Note("time passes");
+}
+
+void World::Cut() {
+  Pair& pair = RandomPair();
+  pair.bridge.up = !pair.bridge.up;
+  env_.Note("link ", pair.a, "-", pair.b, pair.bridge.up ? " back" : " cut");
+  if (!pair.bridge.up) {
+    coverage_.link_cuts++;
+    pair.bridge.was_down[0] = pair.bridge.was_down[1] = true;
+    pair.to_a->LoseFlight();
+    pair.to_b->LoseFlight();
+  }
+}
+
+void World::Restart(int id) {
+  coverage_.restarts++;
+  env_.Note("node ", id, " restarts");
+  for (const auto& pair : pairs_) {
+    if (pair->a != id && pair->b != id) {
+      continue;
+    }
+    // What it had written may still arrive, or some of it.
+    Window& out = pair->a == id ? *pair->to_b : *pair->to_a;
+    out.Deliver(env_.random.Below(out.in_flight() + 1));
+    out.LoseFlight();
+  }
+  for (Connection& connection : connections_) {
+    for (const auto& end : connection.end) {
+      const bool here = connection.pair->a == id ? &end == &connection.end[0]
+                                                 : &end == &connection.end[1];
+      if (end && here &&
+          (connection.pair->a == id || connection.pair->b == id) &&
+          end->alive()) {
+        end->Die();
+      }
+    }
+  }
+  node(id).Boot();
+}
+
+void World::Happen(Event event) {
+  Program* program = nullptr;
+  switch (event) {
+    case kPostSend:
+      program = RandomProgram();
+      if (program != nullptr) {
+        program->PostSend(mischief_);
+      }
+      break;
+    case kPostRecv:
+      program = RandomProgram();
+      if (program != nullptr) {
+        program->PostRecv(mischief_);
+      }
+      break;
+    case kRun:
+      program = RandomProgram();
+      if (program != nullptr && program->alive()) {
+        program->qp()->Run();
+      }
+      break;
+    case kBreakQp: {
+      // One program ends; the other has yet to notice.
+      Connection& connection = RandomConnection();
+      if (connection.end[0] && env_.random.OneIn(4)) {
+        CloseEnd(connection.end[env_.random.Below(2)].get());
+      }
+      break;
+    }
+    case kDrainQp:
+      program = RandomProgram();
+      if (program != nullptr && program->alive()) {
+        if (program->qp()->state() == ROPCIE_QPS_RTS) {
+          program->qp()->Drain();
+        } else if (program->qp()->state() == ROPCIE_QPS_SQD) {
+          program->qp()->Resume();
+        }
+      }
+      break;
+    case kConnect:
+      Connect(&RandomConnection());
+      break;
+    case kMend:
+      Mend(&RandomConnection());
+      break;
+    default:
+      HappenToLinks(event);
+      break;
+  }
+}
+
+void World::HappenToLinks(Event event) {
+  const Pair& pair = RandomPair();
+  const bool a = env_.random.OneIn(2);
+  switch (event) {
+    case kDeliver:
+      Deliver();
+      break;
+    case kDrain:
+      Drain();
+      break;
+    case kPublish:
+      node(a ? pair.a : pair.b)
+          .Publish(a ? pair.b : pair.a,
+                   static_cast<uint32_t>(env_.random.Below(Node::kLanes)));
+      break;
+    case kStepLink:
+      node(a ? pair.a : pair.b).StepLink(a ? pair.b : pair.a);
+      break;
+    case kTime:
+      PassTime();
+      break;
+    case kCut:
+      // A link that is down is mended sooner than one that is up is cut.
+      if (!pair.bridge.up || env_.random.OneIn(4)) {
+        Cut();
+      }
+      break;
+    case kRestart:
+      if (env_.random.OneIn(4)) {
+        Restart(static_cast<int>(env_.random.Below(num_nodes_)));
+      }
+      break;
+    case kForge:
+      Forge();
+      break;
+    default:
+      break;
+  }
+}
+
+void World::CheckAll(bool memory) {
+  for (const Connection& connection : connections_) {
+    for (const auto& end : connection.end) {
+      if (end && end->alive()) {
+        end->CheckState();
+        if (memory) {
+          end->CheckMemory();
+        }
+      }
+    }
+  }
+}
+
+void World::Run() {
+  for (int i = 0; i < num_events_; i++) {
+    const Event event = Choose();
+    env_.now += env_.random.Below(tick_);
+    coverage_.events++;
+    Happen(event);
+    CheckAll(i % kCheckMemoryEvery == 0);
+  }
+  EndTrouble();
+  Settle("after the trouble");
+  CheckAll(true);
+  Prove();
+}
+
+bool World::FairRound() {
+  bool moved = false;
+  for (const auto& pair : pairs_) {
+    for (Window* window : {pair->to_a.get(), pair->to_b.get()}) {
+      window->Deliver(window->in_flight());
+    }
+    node(pair->a).StepLink(pair->b);
+    node(pair->b).StepLink(pair->a);
+    for (uint32_t lane = 0; lane < Node::kLanes; lane++) {
+      moved |= node(pair->a).Drain(pair->b, lane, 64, true) > 0;
+      moved |= node(pair->b).Drain(pair->a, lane, 64, true) > 0;
+    }
+  }
+  for (const auto& each : nodes_) {
+    each->RunAll();
+    moved |= each->TakeCrowded();
+  }
+  for (const auto& pair : pairs_) {
+    moved |= pair->to_a->in_flight() > kOnlyWords ||
+             pair->to_b->in_flight() > kOnlyWords;
+  }
+  CheckAll(false);
+  return moved;
+}
+
+bool World::Settled() const {
+  for (const auto& pair : pairs_) {
+    const Node& a = *nodes_[pair->a];
+    if (!a.Linked(pair->b, *nodes_[pair->b])) {
+      return false;
+    }
+  }
+  return std::all_of(
+      connections_.begin(), connections_.end(), [](const Connection& c) {
+        return !c.end[0] || (c.end[0]->Settled() && c.end[1]->Settled());
+      });
+}
+
+void World::Settle(const char* what) {
+  for (int round = 0; round < kFairRounds; round++) {
+    const bool moved = FairRound();
+    for (const Connection& connection : connections_) {
+      for (const auto& end : connection.end) {
+        if (end && end->alive()) {
+          end->FillReceives();
+        }
+      }
+    }
+    if (!moved && Settled()) {
+      for (const Connection& connection : connections_) {
+        for (const auto& end : connection.end) {
+          if (end) {
+            end->CheckQuiet();
+          }
+        }
+      }
+      return;
+    }
+    env_.now += 50000;
+    if (!moved) {
+      PassTime();
+    }
+  }
+  Violate("something hangs ", what);
+}
+
+void World::EndTrouble() {
+  env_.Note("trouble ends");
+  mischief_ = false;
+  for (const auto& pair : pairs_) {
+    pair->bridge.up = true;
+    if (!pair->honest) {
+      Restart(pair->a);  // what was forged has left its traces
+    }
+  }
+  for (const Connection& connection : connections_) {
+    for (const auto& end : connection.end) {
+      if (end && end->alive() && end->qp()->state() == ROPCIE_QPS_SQD) {
+        end->qp()->Resume();
+        end->CheckState();
+      }
+    }
+  }
+}
+
+// When all is over, new connections work on every link.
+void World::Prove() {
+  for (Connection& connection : connections_) {
+    Close(&connection);
+    connection.options.honest = true;
+    Connect(&connection);
+    Require(connection.end[0] != nullptr, "no new connection can be made");
+  }
+  for (const Connection& connection : connections_) {
+    for (const auto& end : connection.end) {
+      end->FillReceives();
+      end->PostSend(false);
+      end->PostSend(false);
+    }
+  }
+  Settle("at the end");
+  for (Connection& connection : connections_) {
+    Require(!Broken(connection), "a connection fails after all trouble");
+    Close(&connection);
+  }
+}
+
+}  // namespace ropcie::sim

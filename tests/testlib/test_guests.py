@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a guest test's header means."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(TOP, "scripts"))
+
+from testlib import guests  # noqa: E402 (the path comes first)
+
+
+def tests_of(header):
+    """The runs of a script demo.sh with this header."""
+    with tempfile.TemporaryDirectory() as place:
+        path = os.path.join(place, "demo.sh")
+        with open(path, "w", encoding="utf-8") as script:
+            script.write("#!/bin/bash\n" + header + "set -eu\n# lab: --nodes 9\n")
+        return guests.tests_of(path)
+
+
+class Header(unittest.TestCase):
+    def test_one_line_is_one_run(self):
+        (test,) = tests_of("# lab: --nodes 2 --link ntb\n")
+        self.assertEqual((test.name, test.options, test.args, test.quick),
+                         ("demo", ("--nodes", "2", "--link", "ntb"), (), False))
+
+    def test_several_lines_are_several_runs_and_the_first_is_quick(self):
+        first, second = tests_of("# lab:\n# lab: --nodes 3\n# lab-quick: yes\n")
+        self.assertEqual((first.name, first.options, first.quick), ("demo.1", (), True))
+        self.assertEqual((second.name, second.options, second.quick), ("demo.2", ("--nodes", "3"), False))
+
+    def test_arguments_stand_behind_two_dashes(self):
+        (test,) = tests_of("# lab: --smp 2 -- 'two words' x\n")
+        self.assertEqual((test.options, test.args), (("--smp", "2"), ("two words", "x")))
+
+    def test_without_a_line_there_are_no_options(self):
+        (test,) = tests_of("# text\n")
+        self.assertIsNone(test.options)
+
+    def test_command(self):
+        (test,) = tests_of("# lab: --nodes 2 -- a\n")
+        command = test.command("6.1", "/logs")
+        self.assertEqual(command[1:], ["--kernel", "6.1", "--log-dir", "/logs", "--nodes", "2", "run",
+                                       test.script, "a"])
+
+    def test_a_batch_has_the_same_options(self):
+        one, two = tests_of("# lab: --nodes 2\n# lab: --nodes 3\n")
+        (three,) = tests_of("# lab: --nodes 2 -- 'two words'\n")
+        self.assertEqual(guests.batches([one, two, three]), [[one, three], [two]])
+        self.assertEqual(guests.batch_list([three]), f"demo\t{three.script}\t'two words'\n")
+
+    def test_all_nodes_of_a_batch_have_to_say_ok(self):
+        one, two = tests_of("# lab:\n# lab:\n")
+        output = ("node1| batch: demo.1: ok\nnode2| batch: demo.1: ok\n"
+                  "node1| batch: demo.2: ok\nnode2| batch: demo.2: failed with status 1\n")
+        self.assertEqual(guests.batch_passed([one, two], output), [one])
+
+    def test_every_guest_test_of_the_project_says_how_it_is_run(self):
+        self.assertEqual([test.script for test in guests.find() if test.options is None], [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/* Completion queues: creation, polling. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "ropcie.h"
+
+/*
+ * A command's answer is counted in a 16-bit number of words, which a few
+ * thousand completions fill.
+ */
+#define ROPCIE_POLL_MAX 1024
+
+/* What uverbs hands on in wc_flags are the kernel's bits, not the user's. */
+enum {
+	ROPCIE_KERNEL_WC_GRH = 1 << 0,
+	ROPCIE_KERNEL_WC_WITH_IMM = 1 << 1,
+	ROPCIE_KERNEL_WC_WITH_INVALIDATE = 1 << 2,
+	ROPCIE_KERNEL_WC_IP_CSUM_OK = 1 << 3,
+};
+
+static unsigned int user_wc_flags(unsigned int kernel_flags)
+{
+	unsigned int flags = 0;
+
+	if (kernel_flags & ROPCIE_KERNEL_WC_GRH)
+		flags |= IBV_WC_GRH;
+	if (kernel_flags & ROPCIE_KERNEL_WC_WITH_IMM)
+		flags |= IBV_WC_WITH_IMM;
+	if (kernel_flags & ROPCIE_KERNEL_WC_WITH_INVALIDATE)
+		flags |= IBV_WC_WITH_INV;
+	if (kernel_flags & ROPCIE_KERNEL_WC_IP_CSUM_OK)
+		flags |= IBV_WC_IP_CSUM_OK;
+	return flags;
+}
+
+static struct ropcie_cq *alloc_cq(void)
+{
+	struct ropcie_cq *cq = calloc(1, sizeof(*cq));
+
+	if (cq)
+		pthread_mutex_init(&cq->poll_lock, NULL);
+	return cq;
+}
+
+static void free_cq(struct ropcie_cq *cq)
+{
+	pthread_mutex_destroy(&cq->poll_lock);
+	free(cq);
+}
+
+struct ibv_cq *ropcie_create_cq(struct ibv_context *context, int cqe,
+				struct ibv_comp_channel *channel,
+				int comp_vector)
+{
+	struct ib_uverbs_create_cq_resp resp;
+	struct ibv_create_cq cmd;
+	struct ropcie_cq *cq;
+	int ret;
+
+	cq = alloc_cq();
+	if (!cq)
+		return NULL;
+
+	ret = ibv_cmd_create_cq(context, cqe, channel, comp_vector, &cq->vcq.cq,
+				&cmd, sizeof(cmd), &resp, sizeof(resp));
+	if (ret) {
+		free_cq(cq);
+		errno = ret;
+		return NULL;
+	}
+	return &cq->vcq.cq;
+}
+
+struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
+				      struct ibv_cq_init_attr_ex *attr)
+{
+	struct ib_uverbs_ex_create_cq_resp resp;
+	struct ibv_create_cq_ex cmd;
+	struct ropcie_cq *cq;
+	uint32_t flags;
+	int ret;
+
+	/* A completion carries no time stamp, VLAN or tag over uverbs. */
+	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS ||
+	    attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
+	if (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+
+	cq = alloc_cq();
+	if (!cq)
+		return NULL;
+
+	ret = ibv_cmd_create_cq_ex(context, attr, &cq->vcq, &cmd, sizeof(cmd),
+				   &resp, sizeof(resp), 0);
+	if (ret) {
+		free_cq(cq);
+		errno = ret;
+		return NULL;
+	}
+	cq->single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	ropcie_init_cq_ex(cq);
+	return &cq->vcq.cq_ex;
+}
+
+int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
+{
+	int done = 0;
+
+	/* Fewer than asked for means "empty" to callers: go on until it is. */
+	while (done < num_entries) {
+		int want = num_entries - done;
+		int got, i;
+
+		if (want > ROPCIE_POLL_MAX)
+			want = ROPCIE_POLL_MAX;
+		got = ibv_cmd_poll_cq(cq, want, wc + done);
+		if (got < 0)
+			return done ? done : got;
+		for (i = done; i < done + got; i++)
+			wc[i].wc_flags = user_wc_flags(wc[i].wc_flags);
+		done += got;
+		if (got < want)
+			break;
+	}
+	return done;
+}
+
+int ropcie_resize_cq(struct ibv_cq *cq, int cqe)
+{
+	struct ib_uverbs_resize_cq_resp resp;
+	struct ibv_resize_cq cmd;
+
+	return ibv_cmd_resize_cq(cq, cqe, &cmd, sizeof(cmd), &resp,
+				 sizeof(resp));
+}
+
+int ropcie_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+	struct ibv_modify_cq cmd;
+
+	return ibv_cmd_modify_cq(cq, attr, &cmd, sizeof(cmd));
+}
+
+int ropcie_destroy_cq(struct ibv_cq *cq)
+{
+	int ret = ibv_cmd_destroy_cq(cq);
+
+	if (!ret)
+		free_cq(to_rcq(cq));
+	return ret;
+}

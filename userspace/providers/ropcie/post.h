@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+/* What the extended posting interface needs to know of the plain one. */
+#ifndef ROPCIE_POST_H
+#define ROPCIE_POST_H
+
+/* The most work requests that are handed to the kernel in one command. */
+#define ROPCIE_SEND_RUN 32
+
+struct ibv_send_wr;
+struct ropcie_qp;
+
+/* EOPNOTSUPP for what the post command cannot carry, EINVAL for nonsense. */
+int ropcie_check_send(const struct ropcie_qp *qp, const struct ibv_send_wr *wr);
+
+#endif /* ROPCIE_POST_H */

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/* Queue pairs, address handles, flows: everything but posting. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "post.h"
+#include "ropcie.h"
+
+/* Creates the QP in the kernel, which is told of no inline data. */
+static int create_in_kernel(struct ibv_context *context, struct ropcie_qp *qp,
+			    struct ibv_qp_init_attr_ex *attr)
+{
+	struct ib_uverbs_create_qp_resp resp;
+	struct ibv_create_qp cmd;
+
+	attr->cap.max_inline_data = 0;
+	return ibv_cmd_create_qp_ex(context, &qp->vqp, attr, &cmd, sizeof(cmd),
+				    &resp, sizeof(resp));
+}
+
+static int create_qp(struct ibv_context *context, struct ropcie_qp *qp,
+		     struct ibv_qp_init_attr_ex *attr)
+{
+	uint32_t max_inline = attr->cap.max_inline_data;
+	bool sends = attr->qp_type != IBV_QPT_XRC_RECV;
+	int ret;
+
+	if (max_inline > ROPCIE_MAX_INLINE_DATA)
+		return EINVAL;
+
+	ret = create_in_kernel(context, qp, attr);
+	if (ret)
+		return ret;
+	qp->max_send_sge = attr->cap.max_send_sge;
+	qp->max_recv_sge = attr->cap.max_recv_sge;
+
+	ret = ropcie_inline_init(&qp->inline_ring, attr->pd,
+				 sends ? max_inline : 0, attr->cap.max_send_wr,
+				 ROPCIE_SEND_RUN);
+	if (ret)
+		goto destroy_qp;
+	attr->cap.max_inline_data = qp->inline_ring.max_data;
+
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
+		ret = ropcie_init_qp_ex(qp, attr);
+		if (ret)
+			goto free_inline;
+	}
+	return 0;
+
+free_inline:
+	ropcie_inline_free(&qp->inline_ring);
+destroy_qp:
+	ibv_cmd_destroy_qp(&qp->vqp.qp);
+	return ret;
+}
+
+struct ibv_qp *ropcie_create_qp_ex(struct ibv_context *context,
+				   struct ibv_qp_init_attr_ex *attr)
+{
+	struct ibv_qp_init_attr_ex own = *attr;
+	struct ropcie_qp *qp;
+	int ret;
+
+	if (attr->comp_mask &
+	    ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
+			IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return NULL;
+
+	ret = create_qp(context, qp, &own);
+	if (ret) {
+		free(qp);
+		errno = ret;
+		return NULL;
+	}
+	attr->cap = own.cap;
+	return &qp->vqp.qp;
+}
+
+struct ibv_qp *ropcie_create_qp(struct ibv_pd *pd,
+				struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex attr_ex = {
+		.qp_context = attr->qp_context,
+		.send_cq = attr->send_cq,
+		.recv_cq = attr->recv_cq,
+		.srq = attr->srq,
+		.cap = attr->cap,
+		.qp_type = attr->qp_type,
+		.sq_sig_all = attr->sq_sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
+	};
+	struct ibv_qp *qp = ropcie_create_qp_ex(pd->context, &attr_ex);
+
+	if (qp)
+		attr->cap = attr_ex.cap;
+	return qp;
+}
+
+/* Only XRC receive QPs can be opened: they have nothing to post to. */
+struct ibv_qp *ropcie_open_qp(struct ibv_context *context,
+			      struct ibv_qp_open_attr *attr)
+{
+	struct ib_uverbs_create_qp_resp resp;
+	struct ibv_open_qp cmd;
+	struct ropcie_qp *qp;
+	int ret;
+
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return NULL;
+
+	ret = ropcie_inline_init(&qp->inline_ring, NULL, 0, 0, 0);
+	if (ret)
+		goto free_qp;
+	ret = ibv_cmd_open_qp(context, &qp->vqp, sizeof(qp->vqp), attr, &cmd,
+			      sizeof(cmd), &resp, sizeof(resp));
+	if (ret)
+		goto free_inline;
+	return &qp->vqp.qp;
+
+free_inline:
+	ropcie_inline_free(&qp->inline_ring);
+free_qp:
+	free(qp);
+	errno = ret;
+	return NULL;
+}
+
+int ropcie_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	struct ibv_modify_qp cmd;
+
+	return ibv_cmd_modify_qp(qp, attr, mask, &cmd, sizeof(cmd));
+}
+
+int ropcie_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		    struct ibv_qp_init_attr *init_attr)
+{
+	struct ibv_query_qp cmd;
+	int ret;
+
+	ret = ibv_cmd_query_qp(qp, attr, mask, init_attr, &cmd, sizeof(cmd));
+	if (ret)
+		return ret;
+
+	/* The kernel knows nothing of the inline ring. */
+	attr->cap.max_inline_data = to_rqp(qp)->inline_ring.max_data;
+	init_attr->cap.max_inline_data = attr->cap.max_inline_data;
+	return 0;
+}
+
+int ropcie_destroy_qp(struct ibv_qp *ibqp)
+{
+	struct ropcie_qp *qp = to_rqp(ibqp);
+	int ret;
+
+	ret = ibv_cmd_destroy_qp(ibqp);
+	if (ret)
+		return ret;
+	ropcie_free_qp_ex(qp);
+	ropcie_inline_free(&qp->inline_ring);
+	free(qp);
+	return 0;
+}
+
+struct ibv_ah *ropcie_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	struct ib_uverbs_create_ah_resp resp;
+	struct ibv_ah *ah;
+	int ret;
+
+	ah = calloc(1, sizeof(*ah));
+	if (!ah)
+		return NULL;
+
+	ret = ibv_cmd_create_ah(pd, ah, attr, &resp, sizeof(resp));
+	if (ret) {
+		free(ah);
+		errno = ret;
+		return NULL;
+	}
+	return ah;
+}
+
+int ropcie_destroy_ah(struct ibv_ah *ah)
+{
+	int ret = ibv_cmd_destroy_ah(ah);
+
+	if (!ret)
+		free(ah);
+	return ret;
+}
+
+struct ibv_flow *ropcie_create_flow(struct ibv_qp *qp,
+				    struct ibv_flow_attr *attr)
+{
+	struct ibv_flow *flow;
+	int ret;
+
+	flow = calloc(1, sizeof(*flow));
+	if (!flow)
+		return NULL;
+
+	ret = ibv_cmd_create_flow(qp, flow, attr, NULL, 0);
+	if (ret) {
+		free(flow);
+		errno = ret;
+		return NULL;
+	}
+	return flow;
+}
+
+int ropcie_destroy_flow(struct ibv_flow *flow)
+{
+	int ret = ibv_cmd_destroy_flow(flow);
+
+	if (!ret)
+		free(flow);
+	return ret;
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/* The provider's registration, its devices and contexts. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ropcie.h"
+
+/* RDMA_DRIVER_UNKNOWN: what the kernel driver says that it is. */
+#define ROPCIE_DRIVER_ID 0
+
+static int query_device_ex(struct ibv_context *context,
+			   const struct ibv_query_device_ex_input *input,
+			   struct ibv_device_attr_ex *attr, size_t attr_size)
+{
+	struct ib_uverbs_ex_query_device_resp resp;
+	size_t resp_size = sizeof(resp);
+	uint64_t version;
+	int ret;
+
+	ret = ibv_cmd_query_device_any(context, input, attr, attr_size, &resp,
+				       &resp_size);
+	if (ret)
+		return ret;
+
+	version = resp.base.fw_ver;
+	snprintf(attr->orig_attr.fw_ver, sizeof(attr->orig_attr.fw_ver),
+		 "%u.%u.%u", (unsigned int)(version >> 32) & 0xffff,
+		 (unsigned int)(version >> 16) & 0xffff,
+		 (unsigned int)version & 0xffff);
+	return 0;
+}
+
+static int query_port(struct ibv_context *context, uint8_t port_num,
+		      struct ibv_port_attr *attr)
+{
+	struct ibv_query_port cmd;
+
+	return ibv_cmd_query_port(context, port_num, attr, &cmd, sizeof(cmd));
+}
+
+static void free_context(struct ibv_context *context)
+{
+	struct ropcie_context *ctx;
+
+	ctx = (struct ropcie_context *)((char *)context -
+					offsetof(struct ropcie_context,
+						 ibv_ctx.context));
+	verbs_uninit_context(&ctx->ibv_ctx);
+	free(ctx);
+}
+
+/*
+ * Operations that are not here are answered EOPNOTSUPP by the library: uverbs
+ * has no command for them (bind_mw), or the kernel driver would first have to
+ * define something of its own (device memory).
+ */
+static const struct verbs_context_ops context_ops = {
+	.advise_mr = ibv_cmd_advise_mr,
+	.alloc_mw = ropcie_alloc_mw,
+	.alloc_pd = ropcie_alloc_pd,
+	.attach_mcast = ibv_cmd_attach_mcast,
+	.close_xrcd = ropcie_close_xrcd,
+	.create_ah = ropcie_create_ah,
+	.create_cq = ropcie_create_cq,
+	.create_cq_ex = ropcie_create_cq_ex,
+	.create_flow = ropcie_create_flow,
+	.create_qp = ropcie_create_qp,
+	.create_qp_ex = ropcie_create_qp_ex,
+	.create_srq = ropcie_create_srq,
+	.create_srq_ex = ropcie_create_srq_ex,
+	.dealloc_mw = ropcie_dealloc_mw,
+	.dealloc_pd = ropcie_dealloc_pd,
+	.dereg_mr = ropcie_dereg_mr,
+	.destroy_ah = ropcie_destroy_ah,
+	.destroy_cq = ropcie_destroy_cq,
+	.destroy_flow = ropcie_destroy_flow,
+	.destroy_qp = ropcie_destroy_qp,
+	.destroy_srq = ropcie_destroy_srq,
+	.detach_mcast = ibv_cmd_detach_mcast,
+	.free_context = free_context,
+	.get_srq_num = ropcie_get_srq_num,
+	.import_mr = ropcie_import_mr,
+	.import_pd = ropcie_import_pd,
+	.modify_cq = ropcie_modify_cq,
+	.modify_qp = ropcie_modify_qp,
+	.modify_srq = ropcie_modify_srq,
+	.open_qp = ropcie_open_qp,
+	.open_xrcd = ropcie_open_xrcd,
+	.poll_cq = ropcie_poll_cq,
+	.post_recv = ropcie_post_recv,
+	.post_send = ropcie_post_send,
+	.post_srq_recv = ropcie_post_srq_recv,
+	.query_device_ex = query_device_ex,
+	.query_port = query_port,
+	.query_qp = ropcie_query_qp,
+	.query_srq = ropcie_query_srq,
+	.reg_dmabuf_mr = ropcie_reg_dmabuf_mr,
+	.reg_mr = ropcie_reg_mr,
+	.req_notify_cq = ibv_cmd_req_notify_cq,
+	.rereg_mr = ropcie_rereg_mr,
+	.resize_cq = ropcie_resize_cq,
+	.unimport_mr = ropcie_unimport_mr,
+	.unimport_pd = ropcie_unimport_pd,
+};
+
+static struct ropcie_context *new_context(struct ibv_device *device, int cmd_fd)
+{
+	size_t offset = offsetof(struct ropcie_context, ibv_ctx);
+
+	return _verbs_init_and_alloc_context(device, cmd_fd,
+					     sizeof(struct ropcie_context),
+					     (struct verbs_context *)offset,
+					     ROPCIE_DRIVER_ID);
+}
+
+static void drop_context(struct ropcie_context *ctx)
+{
+	verbs_uninit_context(&ctx->ibv_ctx);
+	free(ctx);
+}
+
+static struct verbs_context *alloc_context(struct ibv_device *device,
+					   int cmd_fd, void *private_data)
+{
+	struct {
+		struct ibv_get_context core;
+		struct ropcie_abi_alloc_ucontext_req driver;
+	} cmd = {};
+	struct {
+		struct ib_uverbs_get_context_resp core;
+		struct ropcie_abi_alloc_ucontext_resp driver;
+	} resp = {};
+	struct ropcie_context *ctx;
+	int ret;
+
+	(void)private_data;
+	ctx = new_context(device, cmd_fd);
+	if (!ctx)
+		return NULL;
+
+	ret = ibv_cmd_get_context(&ctx->ibv_ctx, &cmd.core, sizeof(cmd),
+				  &resp.core, sizeof(resp));
+	if (!ret && resp.driver.comp_mask & ~cmd.driver.comp_mask)
+		ret = EPROTO;
+	if (ret) {
+		drop_context(ctx);
+		errno = ret;
+		return NULL;
+	}
+
+	ctx->abi = resp.driver;
+	verbs_set_ops(&ctx->ibv_ctx, &context_ops);
+	return &ctx->ibv_ctx;
+}
+
+/* A context that another process opened and whose file it passed to us. */
+static struct verbs_context *import_context(struct ibv_device *device,
+					    int cmd_fd)
+{
+	struct ropcie_context *ctx;
+	int ret;
+
+	ctx = new_context(device, cmd_fd);
+	if (!ctx)
+		return NULL;
+
+	ret = ibv_cmd_query_context(&ctx->ibv_ctx.context, NULL);
+	if (ret) {
+		drop_context(ctx);
+		errno = ret;
+		return NULL;
+	}
+
+	verbs_set_ops(&ctx->ibv_ctx, &context_ops);
+	return &ctx->ibv_ctx;
+}
+
+static struct verbs_device *alloc_device(struct verbs_sysfs_dev *sysfs_dev)
+{
+	(void)sysfs_dev;
+	return calloc(1, sizeof(struct verbs_device));
+}
+
+static void uninit_device(struct verbs_device *device)
+{
+	free(device);
+}
+
+static const struct verbs_match_ent match_table[] = {
+	VERBS_NAME_MATCH(ROPCIE_ABI_DEVICE_NAME_PREFIX, NULL),
+	{},
+};
+
+static const struct verbs_device_ops device_ops = {
+	.name = "ropcie",
+	.match_min_abi_version = ROPCIE_ABI_VERSION,
+	.match_max_abi_version = ROPCIE_ABI_VERSION,
+	.match_table = match_table,
+	.alloc_context = alloc_context,
+	.import_context = import_context,
+	.alloc_device = alloc_device,
+	.uninit_device = uninit_device,
+};
+
+static __attribute__((constructor)) void register_driver(void)
+{
+	verbs_register_driver(&device_ops);
+}

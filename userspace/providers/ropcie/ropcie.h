@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+/*
+ * libropcie, the libibverbs provider of RoPCIe: its objects and the verbs that
+ * its files give to each other.
+ *
+ * Every verb goes to the kernel over the uverbs commands ("slow path"). Two
+ * things are made here because uverbs does not carry them: inline data
+ * (inline.c) and the extended polling and posting interfaces (cq_ex.c,
+ * qp_ex.c).
+ *
+ * As everywhere in verbs: functions that return int return 0 or an errno,
+ * functions that return a pointer return NULL and set errno.
+ */
+#ifndef ROPCIE_H
+#define ROPCIE_H
+
+#include <pthread.h>
+
+#include <ropcie-abi.h>
+
+#include "inline.h"
+#include "verbs_private.h"
+
+struct ropcie_context {
+	struct verbs_context ibv_ctx;
+	struct ropcie_abi_alloc_ucontext_resp abi;
+};
+
+struct ropcie_cq {
+	struct verbs_cq vcq;
+	/* The extended interface: the completion that is being looked at. */
+	pthread_mutex_t poll_lock;
+	bool single_threaded;
+	struct ibv_wc wc;
+};
+
+struct ropcie_send_batch;
+
+struct ropcie_qp {
+	struct verbs_qp vqp;
+	struct ropcie_inline_ring inline_ring;
+	/* NULL unless the QP was created for the ibv_wr_* interface. */
+	struct ropcie_send_batch *batch;
+	uint32_t max_send_sge;
+	uint32_t max_recv_sge;
+};
+
+struct ropcie_srq {
+	struct verbs_srq vsrq;
+	uint32_t max_sge;
+};
+
+static inline struct ropcie_cq *to_rcq(struct ibv_cq *cq)
+{
+	return (struct ropcie_cq *)cq;
+}
+
+static inline struct ropcie_qp *to_rqp(struct ibv_qp *qp)
+{
+	return (struct ropcie_qp *)qp;
+}
+
+static inline struct ropcie_srq *to_rsrq(struct ibv_srq *srq)
+{
+	return (struct ropcie_srq *)srq;
+}
+
+/* mr.c: protection domains, memory regions and windows, XRC domains */
+struct ibv_pd *ropcie_alloc_pd(struct ibv_context *context);
+int ropcie_dealloc_pd(struct ibv_pd *pd);
+struct ibv_pd *ropcie_import_pd(struct ibv_context *context, uint32_t handle);
+void ropcie_unimport_pd(struct ibv_pd *pd);
+struct ibv_mr *ropcie_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
+			     uint64_t hca_va, int access);
+struct ibv_mr *ropcie_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+				    size_t length, uint64_t iova, int fd,
+				    int access);
+struct ibv_mr *ropcie_import_mr(struct ibv_pd *pd, uint32_t handle);
+void ropcie_unimport_mr(struct ibv_mr *mr);
+int ropcie_rereg_mr(struct verbs_mr *vmr, int flags, struct ibv_pd *pd,
+		    void *addr, size_t length, int access);
+int ropcie_dereg_mr(struct verbs_mr *vmr);
+struct ibv_mw *ropcie_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int ropcie_dealloc_mw(struct ibv_mw *mw);
+struct ibv_xrcd *ropcie_open_xrcd(struct ibv_context *context,
+				  struct ibv_xrcd_init_attr *attr);
+int ropcie_close_xrcd(struct ibv_xrcd *xrcd);
+
+/* cq.c: completion queues */
+struct ibv_cq *ropcie_create_cq(struct ibv_context *context, int cqe,
+				struct ibv_comp_channel *channel,
+				int comp_vector);
+struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
+				      struct ibv_cq_init_attr_ex *attr);
+int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+int ropcie_resize_cq(struct ibv_cq *cq, int cqe);
+int ropcie_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
+int ropcie_destroy_cq(struct ibv_cq *cq);
+
+/* cq_ex.c: ibv_start_poll() and what follows it */
+void ropcie_init_cq_ex(struct ropcie_cq *cq);
+
+/* srq.c: shared receive queues */
+struct ibv_srq *ropcie_create_srq(struct ibv_pd *pd,
+				  struct ibv_srq_init_attr *attr);
+struct ibv_srq *ropcie_create_srq_ex(struct ibv_context *context,
+				     struct ibv_srq_init_attr_ex *attr);
+int ropcie_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+int ropcie_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int ropcie_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num);
+int ropcie_destroy_srq(struct ibv_srq *srq);
+int ropcie_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			 struct ibv_recv_wr **bad_wr);
+
+/* qp.c: queue pairs, address handles, flows */
+struct ibv_qp *ropcie_create_qp(struct ibv_pd *pd,
+				struct ibv_qp_init_attr *attr);
+struct ibv_qp *ropcie_create_qp_ex(struct ibv_context *context,
+				   struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp *ropcie_open_qp(struct ibv_context *context,
+			      struct ibv_qp_open_attr *attr);
+int ropcie_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int ropcie_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		    struct ibv_qp_init_attr *init_attr);
+int ropcie_destroy_qp(struct ibv_qp *qp);
+struct ibv_ah *ropcie_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+int ropcie_destroy_ah(struct ibv_ah *ah);
+struct ibv_flow *ropcie_create_flow(struct ibv_qp *qp,
+				    struct ibv_flow_attr *attr);
+int ropcie_destroy_flow(struct ibv_flow *flow);
+
+/* post.c: posting to the work queues of a QP */
+int ropcie_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		     struct ibv_send_wr **bad_wr);
+int ropcie_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		     struct ibv_recv_wr **bad_wr);
+
+/* qp_ex.c: ibv_wr_start() and what follows it */
+int ropcie_init_qp_ex(struct ropcie_qp *qp,
+		      const struct ibv_qp_init_attr_ex *attr);
+void ropcie_free_qp_ex(struct ropcie_qp *qp);
+
+#endif /* ROPCIE_H */
