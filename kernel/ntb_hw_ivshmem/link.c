@@ -102,7 +102,7 @@ static void ivntb_peer_accept(struct ivntb_dev *ndev, struct ivntb_peer *peer)
 	ivntb_kick_peer(ndev, peer);
 }
 
-static bool ivntb_peer_alive(struct ivntb_peer *peer)
+static bool ivntb_peer_alive(struct ivntb_dev *ndev, struct ivntb_peer *peer)
 {
 	u64 heartbeat = READ_ONCE(peer->hdr->heartbeat);
 
@@ -111,8 +111,14 @@ static bool ivntb_peer_alive(struct ivntb_peer *peer)
 		peer->beat_at = jiffies;
 		peer->beats = min(peer->beats + 1, 2U);
 	}
-	if (time_after(jiffies, peer->beat_at + msecs_to_jiffies(timeout_ms)))
+	if (time_after(jiffies, peer->beat_at + msecs_to_jiffies(timeout_ms))) {
+		if (peer->state == IVNTB_UP)
+			dev_info(&ndev->pdev->dev,
+				 "no heartbeat from port %d for %u ms\n",
+				 peer->port,
+				 jiffies_to_msecs(jiffies - peer->beat_at));
 		peer->beats = 1;
+	}
 	return peer->beats > 1;
 }
 
@@ -147,7 +153,7 @@ static void ivntb_poll_peer(struct ivntb_dev *ndev, struct ivntb_peer *peer)
 	WRITE_ONCE(peer->in_seen, READ_ONCE(peer->in->seen));
 	WRITE_ONCE(peer->in_enabled, READ_ONCE(peer->hdr->enabled));
 	/* Evaluated always: they keep track. */
-	wanted = ivntb_peer_alive(peer) & ivntb_peer_fits(ndev, peer);
+	wanted = ivntb_peer_alive(ndev, peer) & ivntb_peer_fits(ndev, peer);
 	wanted = wanted && peer->in_epoch && peer->in_enabled == 1 &&
 		 ndev->enabled && ndev->cable == IVNTB_CABLE_IN && !ndev->gone;
 	accepted = peer->in_seen == peer->epoch;

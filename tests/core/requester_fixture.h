@@ -120,11 +120,24 @@ class Requester : public testing::Test {
 
   // All that decides what the requester does next.
   [[nodiscard]] std::vector<uint64_t> State() const {
-    return {req_.head,     req_.next,         req_.tail,     req_.off,
-            req_.fresh,    req_.psn,          req_.next_psn, req_.acked_psn,
-            req_.max_psn,  req_.credit_limit, req_.rnr_left, req_.retry_left,
-            req_.rnr_wait, req_.deadline,     req_.error,    req_.reported,
-            req_.extended, req_.local_error};
+    return {req_.head,
+            req_.next,
+            req_.tail,
+            req_.off,
+            req_.fresh,
+            req_.psn,
+            req_.next_psn,
+            req_.acked_psn,
+            req_.max_psn,
+            req_.credit_limit,
+            req_.rnr_left,
+            req_.retry_left,
+            static_cast<uint64_t>(req_.rnr_wait),
+            req_.deadline,
+            req_.error,
+            static_cast<uint64_t>(req_.reported),
+            req_.extended,
+            req_.local_error};
   }
 
   std::vector<uint64_t> memory_;

@@ -327,7 +327,7 @@ TEST_F(Responder, NoiseIsNeverPlacedOutsideTheReceive) {
     uint64_t room = 0;
     for (int i = 0; i < 30; i++) {
       // Mostly what a good peer would send next.
-      uint32_t msg = static_cast<uint32_t>(random.Below(9));
+      auto msg = static_cast<uint32_t>(random.Below(9));
       uint32_t left = msg;
       uint8_t flags = kFirst;
       if (!rsp_.in_msg) {

@@ -111,6 +111,7 @@ happens() {
 in_traffic() {
 	local i count
 
+	meet checked
 	unload ntb_tool
 	meet traffic
 	load ntb_pingpong delay_ms=0
