@@ -13,8 +13,13 @@ if(NOT kdir)
   endforeach()
 endif()
 if(NOT EXISTS ${kdir}/include/generated/utsrelease.h)
+  if(KDIR)
+    message(FATAL_ERROR
+      "KDIR: '${KDIR}' is no prepared kernel tree. Set -DKDIR=... to one, or "
+      "-UKDIR to take the running kernel's")
+  endif()
   message(FATAL_ERROR
-    "no prepared kernel tree at '${kdir}': run scripts/setup build, "
+    "no kernel headers are installed: run scripts/setup build, "
     "set -DKDIR=..., or build without modules (-DROPCIE_MODULES=OFF)")
 endif()
 file(STRINGS ${kdir}/include/generated/utsrelease.h release REGEX UTS_RELEASE)

@@ -31,8 +31,7 @@
 /* Send flags. */
 #define ROPCIE_WR_SIGNALED BIT(0)
 #define ROPCIE_WR_SOLICITED BIT(1)
-#define ROPCIE_WR_FENCE BIT(2)
-#define ROPCIE_WR_IMM BIT(3)
+#define ROPCIE_WR_IMM BIT(2)
 
 /**
  * struct ropcie_send_wqe - a work request in the send queue

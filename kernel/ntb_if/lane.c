@@ -337,7 +337,7 @@ u32 ropcie_lane_drain(struct ropcie_lane *lane)
 
 /**
  * ropcie_lane_check_space() - tell the user if a full lane has space again
- * @lane: lane; no lock is held, process context
+ * @lane: lane; no lock is held, not in a hard interrupt
  */
 void ropcie_lane_check_space(struct ropcie_lane *lane)
 {

@@ -55,8 +55,8 @@ struct ropcie_mq_tx {
  * @peer_down: a peer is gone; nothing more is sent to or received from it in
  *	this life of the link; process context, may sleep
  * @batch_end: a lane has been drained; same context as recv
- * @tx_space: a lane that answered -EAGAIN has space again; any thread, bottom
- *	halves off
+ * @tx_space: a lane that answered -EAGAIN has space again; any context with bottom
+ *	halves off, no lane lock held
  */
 struct ropcie_adapter_user {
 	void (*peer_up)(void *ctx, struct ropcie_peer *peer);
@@ -181,8 +181,8 @@ bool ropcie_mq_delivered(struct ropcie_mq_tx *tx);
  * ropcie_adapter_poll() - drain what has arrived, in the caller's context
  * @a: adapter
  *
- * Takes no lock that is contended: a lane that another thread drains is left
- * to it. Not from hard interrupts or with interrupts off. Return: records.
+ * Does not wait for a receiver: a lane that another thread drains is left to
+ * it. Not from hard interrupts or with interrupts off. Return: records.
  */
 int ropcie_adapter_poll(struct ropcie_adapter *a);
 

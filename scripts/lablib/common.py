@@ -4,6 +4,7 @@
 Knows nothing of guests, kernels or links.
 """
 
+import argparse
 import os
 import sys
 
@@ -12,6 +13,13 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)
 
 class LabError(Exception):
     """Something the person has to know, as one line that says what to do."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Options whose errors are a LabError: one line, no usage around it."""
+
+    def error(self, message):
+        raise LabError(f"{message} (--help lists the options)")
 
 
 def say(text):

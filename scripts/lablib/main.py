@@ -41,7 +41,8 @@ def _cmake(build_dir, targets):
     log = os.path.join(build_dir, "lab-cmake.log")
     # A configuration that failed leaves a cache, but no build files.
     if not any(os.path.exists(os.path.join(build_dir, name)) for name in ("Makefile", "build.ninja")):
-        procs.step(["cmake", "-S", TOP, "-B", build_dir], log, "configuring user space")
+        procs.step(["cmake", "-S", TOP, "-B", build_dir], log, "configuring user space",
+                   f"see the reason, and remove {build_dir} if it is of another set-up")
     procs.step(["cmake", "--build", build_dir, "--target", *targets], log, "building user space")
 
 

@@ -8,7 +8,7 @@ import argparse
 import os
 import re
 
-from .common import TOP, LabError
+from .common import TOP, LabError, Parser
 
 MAX_NODES = 16
 
@@ -19,11 +19,6 @@ The host's files are there, read-only below an overlay that is thrown away;
 what is written to $LAB_OUT stays, in the directory that is printed at the end.
 `lab-barrier NAME` returns when all nodes have called it.
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise LabError(f"{message} (--help lists the options)")
 
 
 def _positive(text):
@@ -49,7 +44,7 @@ def _module_params(text):
 
 
 def _parser():
-    parser = _Parser(
+    parser = Parser(
         prog="scripts/lab",
         usage="%(prog)s [OPTION...] run SCRIPT [ARG...]\n       %(prog)s [OPTION...] shell",
         description="Runs a script in N QEMU guests that an emulated NTB joins.",
@@ -109,8 +104,10 @@ def _settle_topology(opts):
 
 
 def _settle_script(opts):
+    if opts.command is None:
+        raise LabError("say 'run SCRIPT' or 'shell' (--help lists the options)")
     if opts.command not in ("run", "shell"):
-        raise LabError(f"say 'run SCRIPT' or 'shell', not '{opts.command or ''}' (--help lists the options)")
+        raise LabError(f"say 'run SCRIPT' or 'shell', not '{opts.command}' (--help lists the options)")
     if opts.command == "shell":
         if opts.script is not None:
             raise LabError("shell takes no SCRIPT: use run")
@@ -118,8 +115,10 @@ def _settle_script(opts):
     if opts.script is None:
         raise LabError("run needs a SCRIPT")
     opts.script = os.path.abspath(opts.script)
-    if not os.path.isfile(opts.script):
+    if not os.path.exists(opts.script):
         raise LabError(f"{opts.script}: no such file")
+    if not os.path.isfile(opts.script):
+        raise LabError(f"{opts.script}: not a file")
     if not os.access(opts.script, os.R_OK):
         raise LabError(f"{opts.script}: cannot be read")
 

@@ -7,6 +7,7 @@ A guest test is a file tests/guest/*.sh. Lines at its start tell how it is run:
   # lab-quick: yes                    the first of them is part of --quick
 """
 
+import fnmatch
 import glob
 import os
 import re
@@ -71,6 +72,11 @@ def tests_of(path):
     return [GuestTest(f"{stem}.{number}" if numbered else stem, path, options, args,
                       quick and number == 1)
             for number, (options, args) in enumerate(runs, 1)]
+
+
+def matches(name, pattern):
+    """Is a test among those that a pattern stands for?"""
+    return fnmatch.fnmatchcase(name, pattern)
 
 
 def find():

@@ -7,12 +7,12 @@ import signal
 import sys
 import time
 
-from lablib.common import LabError
+from lablib.common import LabError, Parser
 
-from .guests import find
+from .guests import find, matches
 from .result import Result
 from .runner import Runner
-from .suites import BUILD, SUITES
+from .suites import BUILD, GUEST_SUITES, SUITES
 
 EPILOG = """\
 A SUITE is a name that --list shows; guests:NAME is one guest test (a pattern
@@ -23,9 +23,9 @@ counts; exit status 0 only if nothing failed.
 
 
 def _parse(argv):
-    parser = argparse.ArgumentParser(prog="scripts/test", epilog=EPILOG, allow_abbrev=False,
-                                     description="Installs, builds and runs everything that CI runs.",
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="scripts/test", epilog=EPILOG, allow_abbrev=False,
+                    description="Installs, builds and runs everything that CI runs.",
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="what takes under 5 minutes")
     parser.add_argument("--list", action="store_true", help="show the suites and guest tests")
     parser.add_argument("--kernel", metavar="SERIES|debug", help="kernel of the guests (default: each suite's)")
@@ -33,9 +33,12 @@ def _parse(argv):
     parser.add_argument("suites", nargs="*", metavar="SUITE")
     opts = parser.parse_args(argv)
     names = [suite.name for suite in SUITES]
-    unknown = [word for word in opts.suites if word.partition(":")[0] not in names]
-    if unknown:
-        parser.error(f"unknown suite '{unknown[0]}' (--list shows them)")
+    for word in opts.suites:
+        name, _, pattern = word.partition(":")
+        if name not in names:
+            raise LabError(f"unknown suite '{name}' (--list shows them)")
+        if pattern and not (name in GUEST_SUITES and any(matches(test.name, pattern) for test in find())):
+            raise LabError(f"'{word}' is no test (--list shows them)")
     return opts
 
 
@@ -85,7 +88,11 @@ def _table(rows):
 
 def main(argv):
     """Runs the suites; the exit status of the command."""
-    opts = _parse(argv)
+    try:
+        opts = _parse(argv)
+    except LabError as error:
+        _say(f"test: {error}")
+        return 2
     if opts.list:
         _list()
         return 0

@@ -4,7 +4,6 @@
 Knows nothing of what the suites are.
 """
 
-import fnmatch
 import os
 import subprocess
 
@@ -33,7 +32,7 @@ class Runner:
 
     def wants(self, name):
         """Is a guest test among those that were asked for?"""
-        return fnmatch.fnmatchcase(name, self._pattern)
+        return guests.matches(name, self._pattern)
 
     def command(self, name, argv, timeout):
         """Runs argv with its output in NAME.log; its exit status and output."""

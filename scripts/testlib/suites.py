@@ -134,6 +134,8 @@ def _guest_suite(series, all_tests):
     return run
 
 
+GUEST_SUITES = ("guests", f"guests-{OTHER_SERIES}")
+
 SUITES = (
     Suite("setup", True, _setup),
     Suite("build", True, _build),
@@ -145,6 +147,6 @@ SUITES = (
     Suite("asan", False, _sanitized("asan", "address;undefined")),
     Suite("tsan", False, _sanitized("tsan", "thread")),
     Suite("lab", False, _lab),
-    Suite("guests", True, _guest_suite("6.1", True)),
-    Suite(f"guests-{OTHER_SERIES}", False, _guest_suite(OTHER_SERIES, False)),
+    Suite(GUEST_SUITES[0], True, _guest_suite("6.1", True)),
+    Suite(GUEST_SUITES[1], False, _guest_suite(OTHER_SERIES, False)),
 )

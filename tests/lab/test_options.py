@@ -51,7 +51,7 @@ class Refusals(unittest.TestCase):
         self.refused("frob", why="frob")
         self.refused("run", why="SCRIPT")
         self.refused("run", "/no/such", why="/no/such: no such file")
-        self.refused("run", "/etc", why="/etc: no such file")
+        self.refused("run", "/etc", why="/etc: not a file")
         self.refused("shell", SCRIPT, why="shell takes no SCRIPT")
         self.refused("--nodes", "0", "run", SCRIPT, why="--nodes")
         self.refused("--nodes", "99", "run", SCRIPT, why="at most")
