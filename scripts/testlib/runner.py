@@ -86,10 +86,11 @@ class Runner:
         names = logs + ".list"
         with open(names, "w", encoding="utf-8") as text:
             text.write(guests.batch_list(tests))
-        options = (*tests[0].options, "--timeout", str(300 * len(tests)))
+        limit = 1800 if kernel == "debug" else 300
+        options = (*tests[0].options, "--timeout", str(limit * len(tests)))
         script = os.path.join(TOP, "scripts", "testlib", "batch")
-        status, output = self.command(os.path.basename(logs),
-                                      guests.lab_command(kernel, logs, options, script, names), 3600)
+        command = guests.lab_command(kernel, logs, options, script, names, str(limit))
+        status, output = self.command(os.path.basename(logs), command, limit * len(tests) + 600)
         passed = guests.batch_passed(tests, output) if status == 0 else []
         for test in passed:
             self._report(f"  {test.name}: ok")

@@ -121,7 +121,8 @@ def _guest_suite(series, all_tests):
     def run(runner):
         tests = [test for test in guests.find()
                  if runner.wants(test.name) and (test.quick or all_tests and not runner.quick)]
-        share = runner.quick or not all_tests
+        # Booting the debug kernel and its scan for leaks take minutes.
+        share = runner.quick or not all_tests or runner.kernel == "debug"
         groups = guests.batches(tests) if share else [[test] for test in tests]
         total = Result()
         for group in groups:

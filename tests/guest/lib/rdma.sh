@@ -97,21 +97,3 @@ no_user_objects() {
 expect_no_user_objects() {
 	retry 20 no_user_objects || fail "left behind after $1:"$'\n'"$(user_objects)"
 }
-
-# Takes the provider's modules out again; they must not be in use.
-unload_provider() {
-	local module
-
-	case $RDMA_DEV in
-	ropcie*)
-		for module in ropcie ropcie_device ropcie_bus ropcie_ntb_if; do
-			timeout $patience rmmod $module || fail "rmmod $module"
-		done
-		;;
-	*)
-		rdma link delete "$RDMA_DEV" || fail "rdma link delete $RDMA_DEV"
-		timeout $patience modprobe -r "$1" || fail "modprobe -r $1"
-		;;
-	esac
-	[ ! -e "/sys/class/infiniband/$RDMA_DEV" ] || fail "$RDMA_DEV is still there"
-}
