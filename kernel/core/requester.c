@@ -35,60 +35,103 @@ static void assign_psn(struct ropcie_requester *req,
 		       struct ropcie_send_wqe *wqe)
 {
 	wqe->psn = req->next_psn;
-	wqe->npsn = wqe->length ? DIV_ROUND_UP(wqe->length, req->attr.frag) : 1;
+	wqe->npsn = ropcie_num_psn(wqe->length, req->attr.frag);
 	wqe->ssn = req->ssn++;
 	req->next_psn = ropcie_psn_add(wqe->psn, wqe->npsn);
 	req->fresh++;
 }
 
-/*
- * PSNs in flight stay far below half of the 24-bit circle, so that old and
- * new can be told apart.
- */
-#define MAX_INFLIGHT BIT(22)
-
-/*
- * IBTA 9.7.7.2: beyond the credit limit one request may be under way, to find
- * out whether the other end has receives again.
- */
+/* The next record of this work request may go out now. */
 static bool may_send(const struct ropcie_requester *req,
 		     const struct ropcie_send_wqe *wqe)
 {
-	if (ropcie_psn_diff(req->psn, req->acked_psn) >= (s32)MAX_INFLIGHT)
+	bool again = ropcie_psn_diff(req->psn, req->max_psn) < 0;
+
+	if (ropcie_psn_diff(req->psn, req->acked_psn) >=
+	    (s32)ROPCIE_MAX_INFLIGHT)
 		return false;
-	if (req->off || req->next == req->tail)
+	if (req->next == req->tail)
 		return true;
+	/* IBTA 10.8.3.3. What is sent again has waited for its turn before. */
+	if ((wqe->flags & ROPCIE_WR_FENCE) && req->fetches && !again)
+		return false;
+	if (ropcie_op_fetches(wqe->op))
+		return req->fetches < req->attr.max_rd_atomic || again;
+	if (req->off)
+		return true;
+	if (!ropcie_op_receives(wqe->op, wqe->flags & ROPCIE_WR_IMM))
+		return true;
+	/*
+	 * IBTA 9.7.7.2: beyond the credit limit one request may be under way,
+	 * to find out whether the other end has receives again.
+	 */
 	return (s32)(wqe->ssn - req->credit_limit) < 0;
 }
 
-static void build_send(const struct ropcie_requester *req,
-		       const struct ropcie_send_wqe *wqe,
-		       struct ropcie_req_rec *rec)
+/* A record with a fragment of a SEND or a WRITE. */
+static void build_fragment(const struct ropcie_requester *req,
+			   const struct ropcie_send_wqe *wqe,
+			   struct ropcie_req_rec *rec)
 {
 	struct ropcie_hdr *hdr = &rec->hdr;
 	u32 left = wqe->length - req->off;
 
-	memset(rec, 0, sizeof(*rec));
-	rec->wqe = wqe;
-	rec->off = req->off;
 	rec->last = left <= req->attr.frag;
-	hdr->op = wqe->op;
-	hdr->mq = ropcie_mq_id(req->attr.dest_qpn, ROPCIE_MQ_REQUEST);
-	hdr->src_qpn = req->attr.src_qpn;
-	hdr->psn = req->psn;
+	rec->npsn = 1;
 	hdr->msg_len = wqe->length;
 	hdr->frag_len = rec->last ? left : req->attr.frag;
-	if (!req->off)
+	if (!req->off) {
 		hdr->flags |= ROPCIE_F_FIRST;
+		hdr->rkey = wqe->rkey;
+		hdr->addr = wqe->raddr;
+	}
 	if (!rec->last)
 		return;
 	hdr->flags |= ROPCIE_F_LAST | ROPCIE_F_ACKREQ;
-	if (wqe->flags & ROPCIE_WR_SOLICITED)
-		hdr->flags |= ROPCIE_F_SOLICITED;
 	if (wqe->flags & ROPCIE_WR_IMM) {
 		hdr->flags |= ROPCIE_F_IMM;
 		hdr->imm = wqe->imm;
 	}
+	if ((wqe->flags & ROPCIE_WR_SOLICITED) &&
+	    ropcie_op_receives(wqe->op, wqe->flags & ROPCIE_WR_IMM))
+		hdr->flags |= ROPCIE_F_SOLICITED;
+}
+
+/* A request for data: a READ goes on where its answer broke off. */
+static void build_fetch(const struct ropcie_requester *req,
+			const struct ropcie_send_wqe *wqe,
+			struct ropcie_req_rec *rec)
+{
+	struct ropcie_hdr *hdr = &rec->hdr;
+
+	rec->last = true;
+	rec->npsn = wqe->npsn - req->off / req->attr.frag;
+	hdr->rkey = wqe->rkey;
+	hdr->addr = wqe->raddr + req->off;
+	if (wqe->op == ROPCIE_OP_READ) {
+		hdr->msg_len = wqe->length - req->off;
+		hdr->imm = req->attr.frag;
+	} else {
+		hdr->compare_add = wqe->compare_add;
+		if (wqe->op == ROPCIE_OP_CAS)
+			hdr->swap = wqe->swap;
+	}
+}
+
+static void build(const struct ropcie_requester *req,
+		  const struct ropcie_send_wqe *wqe, struct ropcie_req_rec *rec)
+{
+	memset(rec, 0, sizeof(*rec));
+	rec->wqe = wqe;
+	rec->off = req->off;
+	rec->hdr.op = wqe->op;
+	rec->hdr.mq = ropcie_mq_id(req->attr.dest_qpn, ROPCIE_MQ_REQUEST);
+	rec->hdr.src_qpn = req->attr.src_qpn;
+	rec->hdr.psn = req->psn;
+	if (ropcie_op_fetches(wqe->op))
+		build_fetch(req, wqe, rec);
+	else
+		build_fragment(req, wqe, rec);
 }
 
 enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
@@ -108,16 +151,24 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 			return ROPCIE_REQ_IDLE;
 		assign_psn(req, wqe);
 	}
+	if (ropcie_op_fetches(wqe->op) && !req->attr.max_rd_atomic) {
+		/* It could never be sent (IBTA 10.2.5, initiator depth). */
+		ropcie_req_local_error(req, ROPCIE_WC_LOC_QP_OP_ERR);
+		return ROPCIE_REQ_WAIT;
+	}
 	if (!may_send(req, wqe))
 		return ROPCIE_REQ_WAIT;
-	build_send(req, wqe, rec);
+	build(req, wqe, rec);
 	return ROPCIE_REQ_SEND;
 }
 
 void ropcie_req_sent(struct ropcie_requester *req,
 		     const struct ropcie_req_rec *rec, u64 now)
 {
-	req->psn = ropcie_psn_add(req->psn, 1);
+	if (req->psn == req->max_psn && ropcie_op_fetches(rec->hdr.op) &&
+	    !req->fetches++)
+		req->fetch = req->next;
+	req->psn = ropcie_psn_add(req->psn, rec->npsn);
 	if (ropcie_psn_diff(req->psn, req->max_psn) > 0)
 		req->max_psn = req->psn;
 	if (rec->last) {
@@ -145,6 +196,14 @@ void ropcie_req_local_error(struct ropcie_requester *req, u8 status)
 		ropcie_req_fail(req, status);
 }
 
+/* All of it is acknowledged. */
+static bool done(const struct ropcie_requester *req,
+		 const struct ropcie_send_wqe *wqe)
+{
+	return ropcie_psn_diff(ropcie_psn_add(wqe->psn, wqe->npsn),
+			       req->acked_psn) <= 0;
+}
+
 /* Continue with the record that has this PSN (acked_psn to max_psn). */
 static void set_cursor(struct ropcie_requester *req, u32 psn)
 {
@@ -164,6 +223,27 @@ static void set_cursor(struct ropcie_requester *req, u32 psn)
 		}
 	}
 	req->next = idx;
+}
+
+/*
+ * The PSN of the response that is due next. Nothing behind it can be done: the
+ * other end answers in order. Only with fetches under way.
+ */
+static u32 fetch_psn(const struct ropcie_requester *req)
+{
+	u32 psn = wqe_at(req, req->fetch)->psn;
+
+	return ropcie_psn_diff(req->acked_psn, psn) > 0 ? req->acked_psn : psn;
+}
+
+/* The oldest fetch has all of its answer: find the next. */
+static void next_fetch(struct ropcie_requester *req)
+{
+	if (!--req->fetches)
+		return;
+	do {
+		req->fetch++;
+	} while (!ropcie_op_fetches(wqe_at(req, req->fetch)->op));
 }
 
 /* All PSNs before this one are done. */
@@ -247,6 +327,8 @@ bool ropcie_req_response(struct ropcie_requester *req,
 	    ropcie_psn_diff(psn, req->max_psn) > 0 ||
 	    (!ack && psn == req->max_psn))
 		return false;
+	if (req->fetches && ropcie_psn_diff(psn, fetch_psn(req)) > 0)
+		return false;
 
 	acknowledge(req, psn, now);
 	if (ack)
@@ -258,6 +340,48 @@ bool ropcie_req_response(struct ropcie_requester *req,
 	else
 		ropcie_req_fail(req, fatal[hdr->syndrome]);
 	return true;
+}
+
+/* The payload that the response with this PSN has to have. */
+static bool fits(const struct ropcie_requester *req,
+		 const struct ropcie_hdr *hdr, const struct ropcie_req_place *at)
+{
+	u32 left = at->wqe->length - at->off;
+
+	if (at->wqe->op != ROPCIE_OP_READ)
+		return hdr->op == ROPCIE_OP_ATOMIC_RESP;
+	return hdr->op == ROPCIE_OP_READ_RESP &&
+	       hdr->frag_len == min_t(u32, left, req->attr.frag) &&
+	       !(hdr->flags & ROPCIE_F_LAST) == (left > req->attr.frag);
+}
+
+bool ropcie_req_data(struct ropcie_requester *req, const struct ropcie_hdr *hdr,
+		     struct ropcie_req_place *place, u64 now)
+{
+	if (req->error || hdr->src_qpn != req->attr.dest_qpn || !req->fetches ||
+	    hdr->psn != fetch_psn(req))
+		return false;
+	acknowledge(req, hdr->psn, now);
+	place->wqe = wqe_at(req, req->fetch);
+	place->off = ((hdr->psn - place->wqe->psn) & ROPCIE_PSN_MASK) *
+		     req->attr.frag;
+	place->len = hdr->op == ROPCIE_OP_READ_RESP ? hdr->frag_len :
+						      sizeof(hdr->orig);
+	if (!fits(req, hdr, place)) {
+		ropcie_req_fail(req, ROPCIE_WC_BAD_RESP_ERR);
+		return false;
+	}
+	return true;
+}
+
+void ropcie_req_placed(struct ropcie_requester *req,
+		       const struct ropcie_hdr *hdr, u64 now)
+{
+	const struct ropcie_send_wqe *wqe = wqe_at(req, req->fetch);
+
+	acknowledge(req, ropcie_psn_add(hdr->psn, 1), now);
+	if (done(req, wqe))
+		next_fetch(req);
 }
 
 bool ropcie_req_timeout(struct ropcie_requester *req, u64 now, bool delivered)
@@ -300,9 +424,7 @@ bool ropcie_req_complete(struct ropcie_requester *req,
 
 	if (req->reported)
 		return false;
-	if (req->tail != req->fresh &&
-	    ropcie_psn_diff(ropcie_psn_add(wqe->psn, wqe->npsn),
-			    req->acked_psn) <= 0) {
+	if (req->tail != req->fresh && done(req, wqe)) {
 		pop(req, ROPCIE_WC_SUCCESS, comp);
 		return true;
 	}

@@ -14,6 +14,8 @@
  *   while (ropcie_req_next() == SEND)     the next record
  *       put it in the lane; ropcie_req_sent(); or leave it when that is full
  *   ropcie_req_response()                 an ACK record came
+ *   ropcie_req_data()                     a READ or atomic response came:
+ *       put its payload at the place; ropcie_req_placed()
  *   ropcie_req_timeout()                  the deadline passed
  *   while (ropcie_req_complete())         completions, in order
  *   requester in error: QP to ERR, then ropcie_req_flush()
@@ -32,22 +34,31 @@
 #define ROPCIE_WR_SIGNALED BIT(0)
 #define ROPCIE_WR_SOLICITED BIT(1)
 #define ROPCIE_WR_IMM BIT(2)
+#define ROPCIE_WR_FENCE BIT(3) /* wait for all READs and atomics before */
 
 /**
  * struct ropcie_send_wqe - a work request in the send queue
  * @wr_id: the poster's
+ * @raddr: remote address (WRITE, READ, atomics)
+ * @compare_add: CAS: value to compare with; FAA: value to add
+ * @swap: CAS: new value
+ * @rkey: key of the remote memory
  * @length: message bytes, sum of the list, at most ROPCIE_MAX_MSG
  * @imm: immediate data
- * @op: enum ropcie_op of its records
+ * @op: enum ropcie_op of its requests
  * @flags: ROPCIE_WR_*
  * @num_sge: entries of @sge
  * @psn: first PSN, once sent
- * @npsn: number of records
+ * @npsn: number of PSNs: its records, or those of the answer to a READ
  * @ssn: send sequence number (IBTA 9.7.7.2): counts work requests
  * @sge: list
  */
 struct ropcie_send_wqe {
 	u64 wr_id;
+	u64 raddr;
+	u64 compare_add;
+	u64 swap;
+	u32 rkey;
 	u32 length;
 	u32 imm;
 	u8 op;
@@ -67,6 +78,7 @@ struct ropcie_send_wqe {
  * @src_qpn: own QP number
  * @retry_cnt: 0 to 7
  * @rnr_retry: 0 to 6, or 7 for ever
+ * @max_rd_atomic: READs and atomics that may be outstanding
  * @timeout_ns: time without an answer before a retry, 0 for never
  */
 struct ropcie_req_attr {
@@ -76,6 +88,7 @@ struct ropcie_req_attr {
 	u32 src_qpn;
 	u8 retry_cnt;
 	u8 rnr_retry;
+	u8 max_rd_atomic;
 	u64 timeout_ns;
 };
 
@@ -93,6 +106,8 @@ struct ropcie_req_attr {
  * @next_psn: PSN that the next fresh work request will get
  * @acked_psn: all PSNs before this are acknowledged
  * @max_psn: PSN behind the last one that was ever sent
+ * @fetches: READs and atomics that were sent and have not all of their answer
+ * @fetch: the oldest of them
  * @ssn: number of the next fresh work request
  * @credit_limit: requests that consume a receive may be sent freely below
  *	this ssn; one at or above it only when nothing else is outstanding
@@ -122,6 +137,8 @@ struct ropcie_requester {
 	u32 next_psn;
 	u32 acked_psn;
 	u32 max_psn;
+	u32 fetches;
+	u32 fetch;
 	u32 ssn;
 	u32 credit_limit;
 	u8 rnr_left;
@@ -148,13 +165,27 @@ enum ropcie_req_verdict {
  * @hdr: its header
  * @wqe: work request whose payload it carries
  * @off: first payload byte within the message
+ * @npsn: PSNs that it takes
  * @last: last record of its message
  */
 struct ropcie_req_rec {
 	struct ropcie_hdr hdr;
 	const struct ropcie_send_wqe *wqe;
 	u32 off;
+	u32 npsn;
 	bool last;
+};
+
+/**
+ * struct ropcie_req_place - where the payload of a response goes
+ * @wqe: work request whose list takes it
+ * @off: first byte within that list
+ * @len: number of bytes
+ */
+struct ropcie_req_place {
+	const struct ropcie_send_wqe *wqe;
+	u32 off;
+	u32 len;
 };
 
 /* A completion of the send queue. */
@@ -252,6 +283,32 @@ void ropcie_req_local_error(struct ropcie_requester *req, u8 status);
  */
 bool ropcie_req_response(struct ropcie_requester *req,
 			 const struct ropcie_hdr *hdr, u64 now);
+
+/**
+ * ropcie_req_data() - a response to a READ or an atomic came
+ * @req: requester
+ * @hdr: validated header
+ * @place: where its payload goes
+ * @now: time in ns
+ *
+ * It also acknowledges all that was sent before its request (IBTA 9.7.5.1.2).
+ * Stale ones are ignored; one that does not fit its request ends the queue
+ * with ROPCIE_WC_BAD_RESP_ERR.
+ *
+ * Return: true when the payload (of an atomic: hdr->orig) is to be placed, and
+ * ropcie_req_placed() to be called, or ropcie_req_fail() when that may not be.
+ */
+bool ropcie_req_data(struct ropcie_requester *req, const struct ropcie_hdr *hdr,
+		     struct ropcie_req_place *place, u64 now);
+
+/**
+ * ropcie_req_placed() - the payload of that response is in its place
+ * @req: requester
+ * @hdr: its header
+ * @now: time in ns
+ */
+void ropcie_req_placed(struct ropcie_requester *req,
+		       const struct ropcie_hdr *hdr, u64 now);
 
 /**
  * ropcie_req_timeout() - the deadline passed

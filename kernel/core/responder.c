@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "mq_id.h"
+#include "mr.h"
 #include "responder.h"
 
 void ropcie_rsp_connect(struct ropcie_responder *rsp,
@@ -14,6 +15,23 @@ static void owe(struct ropcie_responder *rsp, enum ropcie_syndrome syndrome)
 {
 	rsp->owes = true;
 	rsp->nak = syndrome;
+	rsp->nak_psn = rsp->epsn;
+}
+
+static struct ropcie_rsp_fetch *fetch_at(struct ropcie_responder *rsp, u32 idx)
+{
+	return &rsp->fetch[idx % ROPCIE_RSP_DEPTH];
+}
+
+static bool fetch_pending(const struct ropcie_responder *rsp)
+{
+	return rsp->fetch_next != rsp->fetch_head;
+}
+
+/* The PSN of the next record of a READ's answer. */
+static u32 read_psn(const struct ropcie_rsp_fetch *f)
+{
+	return ropcie_psn_add(f->hdr.psn, f->off / f->hdr.imm);
 }
 
 void ropcie_rsp_fail(struct ropcie_responder *rsp,
@@ -23,25 +41,127 @@ void ropcie_rsp_fail(struct ropcie_responder *rsp,
 	owe(rsp, syndrome);
 }
 
+void ropcie_rsp_fail_read(struct ropcie_responder *rsp,
+			  enum ropcie_syndrome syndrome)
+{
+	ropcie_rsp_fail(rsp, syndrome);
+	rsp->nak_psn = read_psn(fetch_at(rsp, rsp->fetch_next));
+	rsp->fetch_next = rsp->fetch_head;
+}
+
 static enum ropcie_rsp_verdict invalid(struct ropcie_responder *rsp)
 {
 	ropcie_rsp_fail(rsp, ROPCIE_NAK_INV_REQ);
 	return ROPCIE_RSP_INVALID;
 }
 
+static bool same_fetch(const struct ropcie_rsp_fetch *f,
+		       const struct ropcie_hdr *hdr)
+{
+	u32 nth = (hdr->psn - f->hdr.psn) & ROPCIE_PSN_MASK;
+
+	if (hdr->op != f->hdr.op)
+		return false;
+	return hdr->op == ROPCIE_OP_READ ?
+		       nth < ropcie_num_psn(f->hdr.msg_len, f->hdr.imm) : !nth;
+}
+
+/*
+ * A READ or an atomic comes again. Answer it again, a READ from there on, and
+ * all that came behind it; an atomic is not executed twice (IBTA 9.4.5). What
+ * is not answered yet will be anyway.
+ */
+static void repeat_fetch(struct ropcie_responder *rsp,
+			 const struct ropcie_hdr *hdr)
+{
+	u32 oldest = rsp->fetch_head -
+		     min_t(u32, rsp->fetch_head, ROPCIE_RSP_DEPTH);
+	u32 idx = rsp->fetch_next;
+
+	while (idx != oldest && !same_fetch(fetch_at(rsp, idx - 1), hdr))
+		idx--;
+	if (idx == oldest)
+		return;
+	rsp->fetch_next = --idx;
+	fetch_at(rsp, idx)->off = ((hdr->psn - fetch_at(rsp, idx)->hdr.psn) &
+				   ROPCIE_PSN_MASK) * hdr->imm;
+	while (++idx != rsp->fetch_head)
+		fetch_at(rsp, idx)->off = 0;
+}
+
 /* A request whose PSN is not the expected one (IBTA 9.7.4.1, 9.7.5.1.2). */
 static enum ropcie_rsp_verdict out_of_order(struct ropcie_responder *rsp,
+					    const struct ropcie_hdr *hdr,
 					    s32 ahead)
 {
 	if (ahead < 0) {
-		/* Seen before: the acknowledge may have come too late. */
-		if (!rsp->owes)
+		/* Seen before: the answer may have come too late. */
+		if (ropcie_op_fetches(hdr->op))
+			repeat_fetch(rsp, hdr);
+		else if (!rsp->owes)
 			owe(rsp, ROPCIE_ACK);
 	} else if (!rsp->nak_sent) {
 		rsp->nak_sent = true;
 		owe(rsp, ROPCIE_NAK_SEQ);
 	}
 	return ROPCIE_RSP_DROP;
+}
+
+static enum ropcie_rsp_verdict rnr(struct ropcie_responder *rsp)
+{
+	rsp->nak_sent = true;
+	owe(rsp, ROPCIE_RNR_NAK);
+	return ROPCIE_RSP_DROP;
+}
+
+/* Has the queue pair been told to let its peer do that (IBTA 9.7.4.1.3)? */
+static bool allowed(const struct ropcie_responder *rsp, u8 op)
+{
+	u32 need = op == ROPCIE_OP_WRITE ? ROPCIE_ACCESS_REMOTE_WRITE :
+		   op == ROPCIE_OP_READ	 ? ROPCIE_ACCESS_REMOTE_READ :
+					   ROPCIE_ACCESS_REMOTE_ATOMIC;
+
+	return op == ROPCIE_OP_SEND || (rsp->attr.access & need);
+}
+
+static enum ropcie_rsp_verdict fetch_request(struct ropcie_responder *rsp,
+					     const struct ropcie_hdr *hdr)
+{
+	if (rsp->in_msg ||
+	    rsp->fetch_head - rsp->fetch_next >= rsp->attr.max_rd_atomic)
+		return invalid(rsp);
+	if (hdr->op == ROPCIE_OP_READ)
+		return ROPCIE_RSP_READ;
+	return hdr->addr & 7 ? invalid(rsp) : ROPCIE_RSP_ATOMIC;
+}
+
+static enum ropcie_rsp_verdict send_request(struct ropcie_responder *rsp,
+					    const struct ropcie_hdr *hdr,
+					    u32 ready, u64 room)
+{
+	if (hdr->flags & ROPCIE_F_FIRST) {
+		if (!ready)
+			return rnr(rsp);
+		if (hdr->msg_len > room) {
+			ropcie_rsp_fail(rsp, ROPCIE_NAK_INV_REQ);
+			return ROPCIE_RSP_TOO_LONG;
+		}
+	}
+	return ROPCIE_RSP_PLACE;
+}
+
+static enum ropcie_rsp_verdict write_request(struct ropcie_responder *rsp,
+					     const struct ropcie_hdr *hdr,
+					     u32 ready)
+{
+	/* Immediate data come with the last record, and need a receive. */
+	if ((hdr->flags & ROPCIE_F_IMM) && !ready)
+		return rnr(rsp);
+	if (hdr->flags & ROPCIE_F_FIRST) {
+		rsp->rkey = hdr->rkey;
+		rsp->addr = hdr->addr;
+	}
+	return ROPCIE_RSP_WRITE;
 }
 
 enum ropcie_rsp_verdict ropcie_rsp_request(struct ropcie_responder *rsp,
@@ -53,35 +173,36 @@ enum ropcie_rsp_verdict ropcie_rsp_request(struct ropcie_responder *rsp,
 	bool first = hdr->flags & ROPCIE_F_FIRST;
 	bool last = hdr->flags & ROPCIE_F_LAST;
 	u32 off = first ? 0 : rsp->msg_off;
+	enum ropcie_rsp_verdict verdict;
 
 	if (rsp->dead || hdr->src_qpn != rsp->attr.dest_qpn)
 		return ROPCIE_RSP_DROP;
 	if (ahead)
-		return out_of_order(rsp, ahead);
+		return out_of_order(rsp, hdr, ahead);
+	if (!allowed(rsp, hdr->op))
+		return invalid(rsp);
+	if (ropcie_op_fetches(hdr->op))
+		return fetch_request(rsp, hdr);
 	if (first == rsp->in_msg)
 		return invalid(rsp);
-	if (first) {
-		if (!ready) {
-			rsp->nak_sent = true;
-			owe(rsp, ROPCIE_RNR_NAK);
-			return ROPCIE_RSP_DROP;
-		}
-		if (hdr->msg_len > room) {
-			ropcie_rsp_fail(rsp, ROPCIE_NAK_INV_REQ);
-			return ROPCIE_RSP_TOO_LONG;
-		}
-	} else if (hdr->msg_len != rsp->msg_len) {
+	if (!first && (hdr->op != rsp->op || hdr->msg_len != rsp->msg_len))
 		return invalid(rsp);
-	}
+	verdict = hdr->op == ROPCIE_OP_SEND ?
+			  send_request(rsp, hdr, ready, room) :
+			  write_request(rsp, hdr, ready);
+	if (verdict != ROPCIE_RSP_PLACE && verdict != ROPCIE_RSP_WRITE)
+		return verdict;
 	/* The last fragment ends the message, and only it does. */
 	if (hdr->frag_len > hdr->msg_len - off ||
 	    last != (hdr->frag_len == hdr->msg_len - off))
 		return invalid(rsp);
 
+	place->addr = rsp->addr + off;
+	place->rkey = rsp->rkey;
 	place->off = off;
 	place->first = first;
 	place->last = last;
-	return ROPCIE_RSP_PLACE;
+	return verdict;
 }
 
 bool ropcie_rsp_placed(struct ropcie_responder *rsp,
@@ -92,6 +213,7 @@ bool ropcie_rsp_placed(struct ropcie_responder *rsp,
 
 	rsp->epsn = ropcie_psn_add(rsp->epsn, 1);
 	rsp->nak_sent = false;
+	rsp->op = hdr->op;
 	rsp->msg_len = hdr->msg_len;
 	rsp->msg_off = (first ? 0 : rsp->msg_off) + hdr->frag_len;
 	rsp->in_msg = !last;
@@ -99,20 +221,68 @@ bool ropcie_rsp_placed(struct ropcie_responder *rsp,
 		rsp->msn = ropcie_psn_add(rsp->msn, 1);
 	if (rsp->owes || (hdr->flags & ROPCIE_F_ACKREQ))
 		owe(rsp, ROPCIE_ACK);
-	return last;
+	return last && ropcie_op_receives(hdr->op, hdr->flags & ROPCIE_F_IMM);
 }
 
-void ropcie_rsp_answer(const struct ropcie_responder *rsp, u32 ready,
+void ropcie_rsp_fetched(struct ropcie_responder *rsp,
+			const struct ropcie_hdr *hdr, u64 orig)
+{
+	struct ropcie_rsp_fetch *f = fetch_at(rsp, rsp->fetch_head++);
+	bool read = hdr->op == ROPCIE_OP_READ;
+
+	f->hdr = *hdr;
+	f->off = 0;
+	f->orig = orig;
+	rsp->epsn = ropcie_psn_add(rsp->epsn,
+				   read ? ropcie_num_psn(hdr->msg_len,
+							 hdr->imm) : 1);
+	rsp->nak_sent = false;
+	rsp->msn = ropcie_psn_add(rsp->msn, 1);
+	/* A sequence NAK that is still owed has been overtaken. */
+	if (rsp->owes)
+		owe(rsp, ROPCIE_ACK);
+}
+
+/* The next record of the answer to a READ or an atomic. */
+static void fetch_answer(struct ropcie_responder *rsp, struct ropcie_hdr *hdr)
+{
+	const struct ropcie_rsp_fetch *f = fetch_at(rsp, rsp->fetch_next);
+	u32 left = f->hdr.msg_len - f->off;
+
+	if (f->hdr.op != ROPCIE_OP_READ) {
+		hdr->op = ROPCIE_OP_ATOMIC_RESP;
+		hdr->psn = f->hdr.psn;
+		hdr->orig = f->orig;
+		return;
+	}
+	hdr->op = ROPCIE_OP_READ_RESP;
+	hdr->psn = read_psn(f);
+	hdr->msg_len = f->hdr.msg_len;
+	hdr->frag_len = min_t(u32, left, f->hdr.imm);
+	if (!f->off)
+		hdr->flags |= ROPCIE_F_FIRST;
+	if (hdr->frag_len == left)
+		hdr->flags |= ROPCIE_F_LAST;
+	hdr->addr = f->hdr.addr + f->off;
+	hdr->rkey = f->hdr.rkey;
+}
+
+void ropcie_rsp_answer(struct ropcie_responder *rsp, u32 ready,
 		       struct ropcie_hdr *hdr)
 {
 	memset(hdr, 0, sizeof(*hdr));
-	hdr->op = ROPCIE_OP_ACK;
 	hdr->mq = ropcie_mq_id(rsp->attr.dest_qpn, ROPCIE_MQ_RESPONSE);
 	hdr->src_qpn = rsp->attr.src_qpn;
+	/* In the order of the requests: an ACK covers all before it. */
+	if (fetch_pending(rsp)) {
+		fetch_answer(rsp, hdr);
+		return;
+	}
+	hdr->op = ROPCIE_OP_ACK;
 	/* An ACK names the last request that is done, a NAK the first not. */
 	hdr->psn = rsp->nak == ROPCIE_ACK ?
 			   ropcie_psn_add(rsp->epsn, ROPCIE_PSN_MASK) :
-			   rsp->epsn;
+			   rsp->nak_psn;
 	hdr->msn = rsp->msn;
 	hdr->credits = min_t(u32, ready, ROPCIE_PSN_MASK);
 	hdr->syndrome = rsp->nak;
@@ -123,6 +293,14 @@ void ropcie_rsp_answer(const struct ropcie_responder *rsp, u32 ready,
 void ropcie_rsp_answered(struct ropcie_responder *rsp,
 			 const struct ropcie_hdr *hdr)
 {
+	if (hdr->op == ROPCIE_OP_READ_RESP)
+		fetch_at(rsp, rsp->fetch_next)->off += hdr->frag_len;
+	if (hdr->op != ROPCIE_OP_ACK) {
+		if (hdr->op == ROPCIE_OP_ATOMIC_RESP ||
+		    (hdr->flags & ROPCIE_F_LAST))
+			rsp->fetch_next++;
+		return;
+	}
 	rsp->owes = false;
 	/* After an RNR NAK the other end waits for time or for credits. */
 	rsp->starved = !hdr->credits || hdr->syndrome == ROPCIE_RNR_NAK;

@@ -12,8 +12,12 @@
  *   v = ropcie_rsp_request()
  *   ROPCIE_RSP_PLACE: copy the payload to @off of the current receive, then
  *       ropcie_rsp_placed(), or ropcie_rsp_fail() when the copy may not be
- *   at the end of a batch: if (ropcie_rsp_owes()) build, send,
- *       ropcie_rsp_answered()
+ *   ROPCIE_RSP_WRITE: the same with the memory that @addr and @rkey name
+ *   ROPCIE_RSP_READ: look whether the request may read what it names, then
+ *       ropcie_rsp_fetched(), or ropcie_rsp_fail()
+ *   ROPCIE_RSP_ATOMIC: execute it, then the same
+ *   at the end of a batch: while (ropcie_rsp_owes()) build, send with what the
+ *       answer names as its payload, ropcie_rsp_answered()
  */
 #ifndef ROPCIE_CORE_RESPONDER_H
 #define ROPCIE_CORE_RESPONDER_H
@@ -21,18 +25,38 @@
 #include "status.h"
 #include "wire.h"
 
+/* READs and atomics whose answers are owed or remembered. */
+#define ROPCIE_RSP_DEPTH 16
+
 /**
  * struct ropcie_rsp_attr - connection attributes that the responder honours
  * @psn: first PSN to expect (rq_psn)
  * @dest_qpn: QP at the other end; records of others are dropped
  * @src_qpn: own QP number
  * @min_rnr_timer: RNR timer code to ask for
+ * @max_rd_atomic: READs and atomics to take before the first is answered, up
+ *	to ROPCIE_RSP_DEPTH
+ * @access: ROPCIE_ACCESS_* that the queue pair allows its peer
  */
 struct ropcie_rsp_attr {
 	u32 psn;
 	u32 dest_qpn;
 	u32 src_qpn;
 	u8 min_rnr_timer;
+	u8 max_rd_atomic;
+	u32 access;
+};
+
+/**
+ * struct ropcie_rsp_fetch - a READ or an atomic (IBTA: responder resource)
+ * @hdr: the request
+ * @off: READ: bytes of the answer that were sent
+ * @orig: atomic: value before
+ */
+struct ropcie_rsp_fetch {
+	struct ropcie_hdr hdr;
+	u32 off;
+	u64 orig;
 };
 
 /**
@@ -40,14 +64,21 @@ struct ropcie_rsp_attr {
  * @epsn: next PSN
  * @msn: messages completed
  * @in_msg: between the first and the last record of a message
+ * @op: opcode of that message
+ * @rkey: key that a WRITE names
+ * @addr: address that it names
  * @msg_len: bytes of that message
  * @msg_off: bytes received of it
- * @owes: an answer is owed
+ * @owes: an acknowledge is owed
  * @nak: its syndrome
+ * @nak_psn: the PSN that a NAK is for
  * @nak_sent: an RNR or sequence NAK was owed for the current epsn: what comes
  *	behind it is dropped without another one
  * @dead: a fatal NAK is owed or sent; everything else is dropped
  * @starved: the last answer said that there are, or were, no receives
+ * @fetch: the last READs and atomics, a ring
+ * @fetch_head: where the next one goes
+ * @fetch_next: the next to answer
  * @attr: attributes
  */
 struct ropcie_responder {
@@ -59,25 +90,39 @@ struct ropcie_responder {
 	bool dead;
 	bool starved;
 	u8 nak;
+	u8 op;
+	u32 nak_psn;
+	u32 rkey;
+	u64 addr;
 	u32 msg_len;
 	u32 msg_off;
+	struct ropcie_rsp_fetch fetch[ROPCIE_RSP_DEPTH];
+	u32 fetch_head;
+	u32 fetch_next;
 	struct ropcie_rsp_attr attr;
 };
 
 enum ropcie_rsp_verdict {
 	ROPCIE_RSP_DROP, /* nothing to do with the payload */
 	ROPCIE_RSP_PLACE, /* payload belongs to the current receive */
+	ROPCIE_RSP_WRITE, /* payload belongs to memory that the peer names */
+	ROPCIE_RSP_READ, /* the peer wants to read memory */
+	ROPCIE_RSP_ATOMIC, /* the peer wants an atomic executed */
 	ROPCIE_RSP_TOO_LONG, /* the receive is too short: LOC_LEN_ERR */
 	ROPCIE_RSP_INVALID /* the request breaks the protocol: QP to ERR */
 };
 
 /**
  * struct ropcie_rsp_place - where the payload of a record goes
- * @off: byte position within the current receive
+ * @addr: WRITE: address of its first byte
+ * @rkey: WRITE: key of the memory
+ * @off: byte position within the message
  * @first: the message begins: the current receive is the head of the queue
  * @last: the message is complete when this is placed
  */
 struct ropcie_rsp_place {
+	u64 addr;
+	u32 rkey;
 	u32 off;
 	bool first;
 	bool last;
@@ -97,7 +142,7 @@ void ropcie_rsp_connect(struct ropcie_responder *rsp,
  * @hdr: validated header
  * @ready: receives in the queue, the current one included
  * @room: bytes of the receive at the head of the queue (ready > 0)
- * @place: result for ROPCIE_RSP_PLACE
+ * @place: result for ROPCIE_RSP_PLACE and ROPCIE_RSP_WRITE
  *
  * After TOO_LONG and INVALID the fatal NAK is owed; the caller completes the
  * current receive with LOC_LEN_ERR (TOO_LONG), sends the answer and takes the
@@ -109,36 +154,60 @@ enum ropcie_rsp_verdict ropcie_rsp_request(struct ropcie_responder *rsp,
 					   struct ropcie_rsp_place *place);
 
 /**
- * ropcie_rsp_placed() - the payload of the last PLACE is in its buffer
+ * ropcie_rsp_placed() - the payload of the last PLACE or WRITE is in memory
  * @rsp: responder
  * @hdr: header of that record
  *
- * Return: true when the message is complete: the current receive completes
- * with success and leaves the queue.
+ * Return: true when the message is complete and has taken a receive: the
+ * current receive completes with success and leaves the queue.
  */
 bool ropcie_rsp_placed(struct ropcie_responder *rsp,
 		       const struct ropcie_hdr *hdr);
 
 /**
- * ropcie_rsp_fail() - the payload of the last PLACE may not be placed
+ * ropcie_rsp_fetched() - the last READ is allowed, or ATOMIC was executed
+ * @rsp: responder
+ * @hdr: header of that request
+ * @orig: atomic: value before
+ */
+void ropcie_rsp_fetched(struct ropcie_responder *rsp,
+			const struct ropcie_hdr *hdr, u64 orig);
+
+/**
+ * ropcie_rsp_fail() - the last request may not be executed
  * @rsp: responder
  * @syndrome: fatal NAK to owe, e.g. ROPCIE_NAK_REM_OP
  */
 void ropcie_rsp_fail(struct ropcie_responder *rsp, enum ropcie_syndrome syndrome);
 
+/**
+ * ropcie_rsp_fail_read() - the READ to be answered next may not be, any more
+ * @rsp: responder
+ * @syndrome: fatal NAK to owe
+ */
+void ropcie_rsp_fail_read(struct ropcie_responder *rsp,
+			  enum ropcie_syndrome syndrome);
+
 /* Is there an answer to send? */
 static inline bool ropcie_rsp_owes(const struct ropcie_responder *rsp)
 {
-	return rsp->owes;
+	return rsp->owes || rsp->fetch_next != rsp->fetch_head;
+}
+
+/* Does a message in progress hold the receive at the head of the queue? */
+static inline bool ropcie_rsp_holds_receive(const struct ropcie_responder *rsp)
+{
+	return rsp->in_msg && rsp->op == ROPCIE_OP_SEND;
 }
 
 /**
- * ropcie_rsp_answer() - build the answer that is owed
+ * ropcie_rsp_answer() - build the next answer that is owed
  * @rsp: responder
  * @ready: receives in the queue, not counting one in use
- * @hdr: result; mq is the response queue of the other end
+ * @hdr: result; mq is the response queue of the other end. Its payload is
+ *	hdr->frag_len bytes at hdr->addr of the memory that hdr->rkey names
  */
-void ropcie_rsp_answer(const struct ropcie_responder *rsp, u32 ready,
+void ropcie_rsp_answer(struct ropcie_responder *rsp, u32 ready,
 		       struct ropcie_hdr *hdr);
 
 /**

@@ -2,6 +2,15 @@
 #include "mq_id.h"
 #include "wire.h"
 
+/* What stands where payload can ride in a slot. */
+enum operands {
+	OPERANDS_NONE,
+	OPERANDS_AETH, /* msn, credits, syndrome, timer */
+	OPERANDS_RETH, /* rkey, addr; behind a payload that rides in the slot */
+	OPERANDS_ATOMIC, /* rkey, addr, compare_add, swap */
+	OPERANDS_ORIG /* value before an atomic */
+};
+
 /*
  * What each opcode allows. A record is refused unless every field that its
  * opcode does not use is zero, so that a later version can give it a meaning.
@@ -11,6 +20,7 @@ struct op_rule {
 	bool fragments; /* carries a fragment of a message */
 	bool queue_pair; /* addressed to a queue pair, with PSN */
 	u8 dir; /* enum ropcie_mq_dir, for queue pairs */
+	u8 operands; /* enum operands */
 };
 
 static const struct op_rule op_rules[ROPCIE_OP_END] = {
@@ -24,12 +34,58 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 	[ROPCIE_OP_ACK] = {
 		.queue_pair = true,
 		.dir = ROPCIE_MQ_RESPONSE,
+		.operands = OPERANDS_AETH,
 	},
 	[ROPCIE_OP_ETH] = {
 		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST,
 		.fragments = true,
 	},
+	[ROPCIE_OP_WRITE] = {
+		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST | ROPCIE_F_IMM |
+			 ROPCIE_F_SOLICITED | ROPCIE_F_ACKREQ,
+		.fragments = true,
+		.queue_pair = true,
+		.dir = ROPCIE_MQ_REQUEST,
+		.operands = OPERANDS_RETH,
+	},
+	[ROPCIE_OP_READ] = {
+		.queue_pair = true,
+		.dir = ROPCIE_MQ_REQUEST,
+		.operands = OPERANDS_RETH,
+	},
+	[ROPCIE_OP_CAS] = {
+		.queue_pair = true,
+		.dir = ROPCIE_MQ_REQUEST,
+		.operands = OPERANDS_ATOMIC,
+	},
+	[ROPCIE_OP_FAA] = {
+		.queue_pair = true,
+		.dir = ROPCIE_MQ_REQUEST,
+		.operands = OPERANDS_ATOMIC,
+	},
+	[ROPCIE_OP_READ_RESP] = {
+		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST,
+		.fragments = true,
+		.queue_pair = true,
+		.dir = ROPCIE_MQ_RESPONSE,
+	},
+	[ROPCIE_OP_ATOMIC_RESP] = {
+		.queue_pair = true,
+		.dir = ROPCIE_MQ_RESPONSE,
+		.operands = OPERANDS_ORIG,
+	},
 };
+
+static void put_u64(__le32 *to, u64 val)
+{
+	to[0] = cpu_to_le32((u32)val);
+	to[1] = cpu_to_le32((u32)(val >> 32));
+}
+
+static u64 get_u64(const __le32 *from)
+{
+	return le32_to_cpu(from[0]) | (u64)le32_to_cpu(from[1]) << 32;
+}
 
 void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 {
@@ -42,31 +98,81 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 	slot->msg_len = cpu_to_le32(hdr->msg_len);
 	slot->frag_len = cpu_to_le32(hdr->frag_len);
 	slot->imm = cpu_to_le32(hdr->imm);
-	if (hdr->op == ROPCIE_OP_ACK) {
+	switch (op_rules[hdr->op].operands) {
+	case OPERANDS_AETH:
 		slot->aeth.msn = cpu_to_le32(hdr->msn);
 		slot->aeth.credits = cpu_to_le32(hdr->credits);
 		slot->aeth.syndrome = hdr->syndrome;
 		slot->aeth.timer = hdr->timer;
+		break;
+	case OPERANDS_ATOMIC:
+		put_u64(slot->reth.compare_add, hdr->compare_add);
+		put_u64(slot->reth.swap, hdr->swap);
+		fallthrough;
+	case OPERANDS_RETH:
+		slot->reth.rkey = cpu_to_le32(hdr->rkey);
+		put_u64(slot->reth.addr, hdr->addr);
+		break;
+	case OPERANDS_ORIG:
+		put_u64(slot->orig, hdr->orig);
+		break;
 	}
 }
 
-static int decode_ack(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
+static bool zero(const u8 *bytes, size_t len)
 {
-	size_t i;
+	u8 any = 0;
 
+	while (len)
+		any |= bytes[--len];
+	return !any;
+}
+
+static int decode_aeth(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
+{
 	hdr->msn = le32_to_cpu(slot->aeth.msn);
 	hdr->credits = le32_to_cpu(slot->aeth.credits);
 	hdr->syndrome = slot->aeth.syndrome;
 	hdr->timer = slot->aeth.timer;
-	for (i = 0; i < sizeof(slot->aeth.rsvd); i++)
-		if (slot->aeth.rsvd[i])
-			return -EBADMSG;
 	if (hdr->msn > ROPCIE_PSN_MASK || hdr->credits > ROPCIE_PSN_MASK ||
 	    hdr->syndrome >= ROPCIE_SYNDROME_END || hdr->timer > 31)
 		return -EBADMSG;
-	if (hdr->msg_len || hdr->frag_len || hdr->imm)
-		return -EBADMSG;
-	return 0;
+	return zero(slot->aeth.rsvd, sizeof(slot->aeth.rsvd)) ? 0 : -EBADMSG;
+}
+
+/* Operands of a record that is known to be well-formed otherwise. */
+static int decode_operands(const struct ropcie_slot *slot,
+			   struct ropcie_hdr *hdr)
+{
+	bool payload = ropcie_hdr_inline(hdr);
+
+	switch (op_rules[hdr->op].operands) {
+	case OPERANDS_AETH:
+		return decode_aeth(slot, hdr);
+	case OPERANDS_ATOMIC:
+		hdr->compare_add = get_u64(slot->reth.compare_add);
+		hdr->swap = get_u64(slot->reth.swap);
+		if (hdr->op == ROPCIE_OP_FAA && hdr->swap)
+			return -EBADMSG;
+		payload = true; /* the operands stand there */
+		fallthrough;
+	case OPERANDS_RETH:
+		hdr->rkey = le32_to_cpu(slot->reth.rkey);
+		hdr->addr = get_u64(slot->reth.addr);
+		if (hdr->op == ROPCIE_OP_WRITE &&
+		    !(hdr->flags & ROPCIE_F_FIRST) && (hdr->rkey || hdr->addr))
+			return -EBADMSG;
+		return payload || zero(slot->reth.inl, sizeof(slot->reth.inl)) ?
+			       0 : -EBADMSG;
+	case OPERANDS_ORIG:
+		hdr->orig = get_u64(slot->orig);
+		return zero(slot->inl + sizeof(slot->orig),
+			    sizeof(slot->inl) - sizeof(slot->orig)) ?
+			       0 : -EBADMSG;
+	default:
+		return payload || zero(slot->inl, sizeof(slot->inl)) ?
+			       0 : -EBADMSG;
+	}
 }
 
 /* Lengths against the first and last flags. */
@@ -74,6 +180,7 @@ static int check_fragment(const struct ropcie_hdr *hdr)
 {
 	bool first = hdr->flags & ROPCIE_F_FIRST;
 	bool last = hdr->flags & ROPCIE_F_LAST;
+	bool imm = hdr->flags & ROPCIE_F_IMM;
 
 	if (hdr->msg_len > ROPCIE_MAX_MSG || hdr->frag_len > ROPCIE_MAX_FRAG ||
 	    hdr->frag_len > hdr->msg_len)
@@ -86,19 +193,27 @@ static int check_fragment(const struct ropcie_hdr *hdr)
 	if (!last && (hdr->flags & (ROPCIE_F_IMM | ROPCIE_F_SOLICITED |
 				    ROPCIE_F_ACKREQ)))
 		return -EBADMSG;
-	if (!(hdr->flags & ROPCIE_F_IMM) && hdr->imm)
+	/* Only what completes a receive can be solicited (IBTA 9.2.3). */
+	if ((hdr->flags & ROPCIE_F_SOLICITED) &&
+	    !ropcie_op_receives(hdr->op, imm))
+		return -EBADMSG;
+	if (!imm && hdr->imm)
 		return -EBADMSG;
 	return 0;
 }
 
-static bool operands_zero(const struct ropcie_slot *slot)
+/* A record without payload of its own. */
+static int check_plain(const struct ropcie_hdr *hdr)
 {
-	__le32 any = 0;
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(slot->operands); i++)
-		any |= slot->operands[i];
-	return !any;
+	if (hdr->frag_len)
+		return -EBADMSG;
+	if (hdr->op != ROPCIE_OP_READ)
+		return hdr->msg_len || hdr->imm ? -EBADMSG : 0;
+	if (hdr->msg_len > ROPCIE_MAX_MSG || hdr->imm < ROPCIE_MIN_READ_FRAG ||
+	    hdr->imm > ROPCIE_MAX_FRAG ||
+	    ropcie_num_psn(hdr->msg_len, hdr->imm) > ROPCIE_MAX_INFLIGHT)
+		return -EBADMSG;
+	return 0;
 }
 
 int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
@@ -131,11 +246,9 @@ int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 	} else if (hdr->mq != ROPCIE_MQ_NETDEV || hdr->src_qpn || hdr->psn) {
 		return -EBADMSG;
 	}
-	if (hdr->op == ROPCIE_OP_ACK)
-		return decode_ack(slot, hdr);
-	if (check_fragment(hdr))
+	if (rule->fragments ? check_fragment(hdr) : check_plain(hdr))
 		return -EBADMSG;
-	return ropcie_hdr_inline(hdr) || operands_zero(slot) ? 0 : -EBADMSG;
+	return decode_operands(slot, hdr);
 }
 
 u64 ropcie_rnr_timer_ns(u8 code)

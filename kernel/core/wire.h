@@ -12,10 +12,12 @@
 
 #include "port.h"
 
-#define ROPCIE_WIRE_VERSION 1
+#define ROPCIE_WIRE_VERSION 2
 #define ROPCIE_SLOT_SIZE 64
 /* Payload bytes that fit into the slot of a record whose opcode allows it. */
 #define ROPCIE_SLOT_INLINE 28
+/* The same for an RDMA WRITE, whose remote address takes the rest. */
+#define ROPCIE_SLOT_WRITE_INLINE 16
 /* Most payload that one record carries: the netdev's largest frame. */
 #define ROPCIE_MAX_FRAG 65536
 /* Largest message (IBTA C9-29: 2^31 octets). */
@@ -28,15 +30,26 @@
  * @ROPCIE_OP_SEND: a fragment of a SEND message; payload in slot or ring
  * @ROPCIE_OP_ACK: acknowledge of RC requests; carries an AETH-like syndrome
  * @ROPCIE_OP_ETH: one Ethernet frame of the netdev; unconnected
+ * @ROPCIE_OP_WRITE: a fragment of an RDMA WRITE; the first has the RETH
+ * @ROPCIE_OP_READ: RDMA READ request; takes as many PSNs as it has responses
+ * @ROPCIE_OP_CAS: atomic compare and swap of 8 bytes
+ * @ROPCIE_OP_FAA: atomic fetch and add of 8 bytes
+ * @ROPCIE_OP_READ_RESP: a fragment of what a READ asked for
+ * @ROPCIE_OP_ATOMIC_RESP: what was in memory before an atomic
  * @ROPCIE_OP_END: one more than the highest
  *
- * 0 is never valid. Numbers 16 to 23 are reserved for RDMA WRITE, READ
- * request, READ response and atomics.
+ * 0 is never valid.
  */
 enum ropcie_op {
 	ROPCIE_OP_SEND = 1,
 	ROPCIE_OP_ACK = 2,
 	ROPCIE_OP_ETH = 3,
+	ROPCIE_OP_WRITE = 4,
+	ROPCIE_OP_READ = 5,
+	ROPCIE_OP_CAS = 6,
+	ROPCIE_OP_FAA = 7,
+	ROPCIE_OP_READ_RESP = 8,
+	ROPCIE_OP_ATOMIC_RESP = 9,
 	ROPCIE_OP_END
 };
 
@@ -78,10 +91,15 @@ enum ropcie_syndrome {
  * @psn: packet sequence number, 24 bits
  * @msg_len: bytes of the whole message
  * @frag_len: payload bytes of this record
- * @imm: immediate data as the poster gave it (network order, opaque here)
+ * @imm: immediate data as the poster gave it (network order, opaque here);
+ *	ROPCIE_OP_READ: payload bytes of each response but the last
  * @inl: payload of records with at most ROPCIE_SLOT_INLINE bytes; what it
  *	does not fill is ignored
  * @aeth: operands of ROPCIE_OP_ACK
+ * @reth: operands of requests that name remote memory: key and address (all
+ *	but the later records of a WRITE), 64-bit operands of atomics, and the
+ *	payload of a WRITE with at most ROPCIE_SLOT_WRITE_INLINE bytes
+ * @orig: ROPCIE_OP_ATOMIC_RESP: the old value, low word first
  * @operands: zero for all others
  * @valid: epoch << 32 | low 32 bits of (slot position + 1); written last
  */
@@ -104,6 +122,18 @@ struct ropcie_slot {
 			u8 timer;
 			u8 rsvd[18];
 		} aeth;
+		struct {
+			union {
+				u8 inl[ROPCIE_SLOT_WRITE_INLINE];
+				struct {
+					__le32 compare_add[2];
+					__le32 swap[2];
+				};
+			};
+			__le32 rkey;
+			__le32 addr[2];
+		} reth;
+		__le32 orig[2];
 		__le32 operands[ROPCIE_SLOT_INLINE / 4];
 	};
 	__le64 valid;
@@ -112,6 +142,7 @@ struct ropcie_slot {
 static_assert(sizeof(struct ropcie_slot) == ROPCIE_SLOT_SIZE, "slot size");
 static_assert(offsetof(struct ropcie_slot, imm) == 24, "slot layout");
 static_assert(offsetof(struct ropcie_slot, inl) == 28, "slot layout");
+static_assert(offsetof(struct ropcie_slot, reth.addr) == 48, "slot layout");
 static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
 
 /**
@@ -123,11 +154,17 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @psn: packet sequence number
  * @msg_len: bytes of the whole message
  * @frag_len: payload bytes of this record
- * @imm: immediate data, opaque
+ * @imm: immediate data, opaque; READ: bytes of each response but the last
  * @msn: ACK: messages completed by the responder, 24 bits
  * @credits: ACK: receive work requests ready beyond @msn
  * @syndrome: ACK: enum ropcie_syndrome
  * @timer: ACK: RNR timer code (IBTA table 45), 0 to 31
+ * @rkey: first record of a WRITE, READ, CAS, FAA: key of the remote memory
+ * @addr: its address there. With @rkey also where the payload of a READ_RESP
+ *	comes from; that is not encoded
+ * @compare_add: CAS: value to compare with; FAA: value to add
+ * @swap: CAS: new value
+ * @orig: ATOMIC_RESP: value before
  */
 struct ropcie_hdr {
 	u8 op;
@@ -142,7 +179,31 @@ struct ropcie_hdr {
 	u32 credits;
 	u8 syndrome;
 	u8 timer;
+	u32 rkey;
+	u64 addr;
+	u64 compare_add;
+	u64 swap;
+	u64 orig;
 };
+
+/* Requests that are answered with data, in as many records as it takes. */
+static inline bool ropcie_op_fetches(u8 op)
+{
+	return op == ROPCIE_OP_READ || op == ROPCIE_OP_CAS ||
+	       op == ROPCIE_OP_FAA;
+}
+
+/* Does the message take a receive work request at the other end? */
+static inline bool ropcie_op_receives(u8 op, bool imm)
+{
+	return op == ROPCIE_OP_SEND || (op == ROPCIE_OP_WRITE && imm);
+}
+
+/* PSNs that a READ of @len bytes takes, and a message of so many records. */
+static inline u32 ropcie_num_psn(u32 len, u32 frag)
+{
+	return len ? DIV_ROUND_UP(len, frag) : 1;
+}
 
 /**
  * ropcie_valid() - the valid word of the record at a slot position
@@ -160,7 +221,15 @@ static inline u64 ropcie_valid(u32 epoch, u64 pos)
  */
 static inline bool ropcie_hdr_inline(const struct ropcie_hdr *hdr)
 {
-	return hdr->op == ROPCIE_OP_SEND && hdr->frag_len <= ROPCIE_SLOT_INLINE;
+	switch (hdr->op) {
+	case ROPCIE_OP_SEND:
+	case ROPCIE_OP_READ_RESP:
+		return hdr->frag_len <= ROPCIE_SLOT_INLINE;
+	case ROPCIE_OP_WRITE:
+		return hdr->frag_len <= ROPCIE_SLOT_WRITE_INLINE;
+	default:
+		return false;
+	}
 }
 
 /**
@@ -190,6 +259,14 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot);
  * is not zero, or fields contradict each other.
  */
 int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr);
+
+/*
+ * PSNs in flight stay far below half of the 24-bit circle, so that old and
+ * new can be told apart. One READ may not take more either.
+ */
+#define ROPCIE_MAX_INFLIGHT BIT(22)
+/* Smallest responses that a READ may ask for. */
+#define ROPCIE_MIN_READ_FRAG ROPCIE_SLOT_SIZE
 
 /**
  * ropcie_psn_diff() - signed distance of two PSNs in the 24-bit circle

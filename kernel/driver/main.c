@@ -33,6 +33,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_qp_wr = ROPCIE_MAX_WR;
 	attr->max_send_sge = ROPCIE_MAX_SGE;
 	attr->max_recv_sge = ROPCIE_MAX_SGE;
+	attr->max_sge_rd = ROPCIE_MAX_SGE;
 	attr->max_qp_rd_atom = ROPCIE_MAX_RD_ATOMIC;
 	attr->max_qp_init_rd_atom = ROPCIE_MAX_RD_ATOMIC;
 	attr->max_res_rd_atom = ROPCIE_MAX_RD_ATOMIC * ROPCIE_MAX_QP;
@@ -41,7 +42,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_mr = ROPCIE_MAX_MR;
 	attr->max_pd = ROPCIE_MAX_PD;
 	attr->max_pkeys = 1;
-	attr->atomic_cap = IB_ATOMIC_NONE;
+	attr->atomic_cap = IB_ATOMIC_GLOB;
 	return 0;
 }
 

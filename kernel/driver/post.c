@@ -20,24 +20,49 @@ static u64 copy_sges(struct ropcie_sge *dst, const struct ib_sge *src, int num)
 	return sum;
 }
 
-/*
- * In ERR a work request only flushes, whatever it asks for: ib_drain_sq()
- * posts an RDMA WRITE. A user has to ask for what there is in every state.
- */
-static bool may_fill(const struct ropcie_qp *qp, enum ib_wr_opcode opcode)
+/* What the opcode of a work request asks for. */
+static int fill_opcode(const struct ib_send_wr *wr,
+		       struct ropcie_send_wqe *wqe)
 {
-	return opcode == IB_WR_SEND || opcode == IB_WR_SEND_WITH_IMM ||
-	       (rdma_is_kernel_res(&qp->ibqp.res) &&
-		READ_ONCE(qp->state) == IB_QPS_ERR);
+	if (wr->opcode == IB_WR_SEND_WITH_IMM ||
+	    wr->opcode == IB_WR_RDMA_WRITE_WITH_IMM) {
+		wqe->flags |= ROPCIE_WR_IMM;
+		wqe->imm = be32_to_cpu(wr->ex.imm_data);
+	}
+	switch (wr->opcode) {
+	case IB_WR_SEND:
+	case IB_WR_SEND_WITH_IMM:
+		wqe->op = ROPCIE_OP_SEND;
+		return 0;
+	case IB_WR_RDMA_WRITE:
+	case IB_WR_RDMA_WRITE_WITH_IMM:
+	case IB_WR_RDMA_READ:
+		wqe->op = wr->opcode == IB_WR_RDMA_READ ? ROPCIE_OP_READ :
+							  ROPCIE_OP_WRITE;
+		wqe->raddr = rdma_wr(wr)->remote_addr;
+		wqe->rkey = rdma_wr(wr)->rkey;
+		return 0;
+	case IB_WR_ATOMIC_CMP_AND_SWP:
+	case IB_WR_ATOMIC_FETCH_AND_ADD:
+		wqe->op = wr->opcode == IB_WR_ATOMIC_CMP_AND_SWP ?
+				  ROPCIE_OP_CAS : ROPCIE_OP_FAA;
+		wqe->raddr = atomic_wr(wr)->remote_addr;
+		wqe->rkey = atomic_wr(wr)->rkey;
+		wqe->compare_add = atomic_wr(wr)->compare_add;
+		wqe->swap = atomic_wr(wr)->swap;
+		/* IBTA 9.4.5: it returns 8 bytes. */
+		return wqe->length == sizeof(u64) ? 0 : -EINVAL;
+	default:
+		return -EOPNOTSUPP;
+	}
 }
 
 static int fill_send(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 		     struct ropcie_send_wqe *wqe)
 {
 	u64 length;
+	int ret;
 
-	if (!may_fill(qp, wr->opcode))
-		return -EOPNOTSUPP;
 	if (wr->send_flags &
 	    ~(IB_SEND_FENCE | IB_SEND_SIGNALED | IB_SEND_SOLICITED))
 		return -EINVAL;
@@ -49,13 +74,13 @@ static int fill_send(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 	wqe->wr_id = wr->wr_id;
 	wqe->length = length;
 	wqe->num_sge = wr->num_sge;
-	wqe->op = ROPCIE_OP_SEND;
 	wqe->imm = 0;
 	wqe->flags = 0;
-	if (wr->opcode == IB_WR_SEND_WITH_IMM) {
-		wqe->flags |= ROPCIE_WR_IMM;
-		wqe->imm = be32_to_cpu(wr->ex.imm_data);
-	}
+	ret = fill_opcode(wr, wqe);
+	if (ret)
+		return ret;
+	if (wr->send_flags & IB_SEND_FENCE)
+		wqe->flags |= ROPCIE_WR_FENCE;
 	if (wr->send_flags & IB_SEND_SOLICITED)
 		wqe->flags |= ROPCIE_WR_SOLICITED;
 	if ((wr->send_flags & IB_SEND_SIGNALED) ||

@@ -277,6 +277,8 @@ static void start_responder(struct ropcie_qp *qp)
 		.dest_qpn = qp->attr.dest_qp_num,
 		.src_qpn = qp->ibqp.qp_num,
 		.min_rnr_timer = qp->attr.min_rnr_timer,
+		.max_rd_atomic = qp->attr.max_dest_rd_atomic,
+		.access = qp->attr.qp_access_flags,
 	};
 
 	ropcie_rsp_connect(&qp->rsp, &attr);
@@ -291,6 +293,7 @@ static void start_requester(struct ropcie_qp *qp)
 		.src_qpn = qp->ibqp.qp_num,
 		.retry_cnt = qp->attr.retry_cnt,
 		.rnr_retry = qp->attr.rnr_retry,
+		.max_rd_atomic = qp->attr.max_rd_atomic,
 		.timeout_ns = timeout_ns(qp->attr.timeout),
 	};
 
@@ -319,7 +322,9 @@ static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 	qp->req.attr.timeout_ns = timeout_ns(qp->attr.timeout);
 	qp->req.attr.retry_cnt = qp->attr.retry_cnt;
 	qp->req.attr.rnr_retry = qp->attr.rnr_retry;
+	qp->req.attr.max_rd_atomic = qp->attr.max_rd_atomic;
 	qp->rsp.attr.min_rnr_timer = qp->attr.min_rnr_timer;
+	qp->rsp.attr.access = qp->attr.qp_access_flags;
 	qp->req.draining = next == IB_QPS_SQD;
 	if (next != cur)
 		qp->sq_drained = false;

@@ -46,8 +46,7 @@
 #define ROPCIE_MAX_PD 16384
 #define ROPCIE_MAX_MR 65535
 #define ROPCIE_FIRST_QPN 16 /* 0 and 1 are IBTA's, a few are left to grow */
-/* What a QP may be set up for; nothing uses it before there is READ. */
-#define ROPCIE_MAX_RD_ATOMIC 16
+#define ROPCIE_MAX_RD_ATOMIC ROPCIE_RSP_DEPTH
 #define ROPCIE_GID_TBL_LEN 128
 /* Payload of all but the last record of a message. */
 #define ROPCIE_FRAG 16384
@@ -313,7 +312,7 @@ struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
 
 /**
- * ropcie_mr_get() - the region behind a local key, checked, with a reference
+ * ropcie_mr_get() - the region behind a key, checked, with a reference
  * @qp: queue pair that uses it
  * @sge: bytes that it uses, at least one
  * @access: ROPCIE_ACCESS_* that are needed
@@ -414,11 +413,17 @@ void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after);
 /* Wait for space in a lane no longer; qp->lock is not held. */
 void ropcie_qp_unblock(struct ropcie_qp *qp);
 
-/*
- * Send the answer that the responder owes, or should give unasked because it
- * has receives again; qp->lock is held. Rings no doorbell.
+/**
+ * ropcie_qp_answer() - send the answers that the responder owes, or should give
+ *	unasked because it has receives again
+ * @qp: its lock is held
+ * @budget: bytes to send at most, about
+ * @after: what to do when the lock is released
+ *
+ * Rings no doorbell. Return: true when the budget ended before the answers.
  */
-void ropcie_qp_answer(struct ropcie_qp *qp);
+bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
+		      struct ropcie_after *after);
 
 void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane);
 enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);

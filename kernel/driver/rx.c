@@ -29,9 +29,9 @@ static bool scatter_piece(struct ropcie_mr *mr, const struct ropcie_sge *piece,
 	return true;
 }
 
-/* Copy a record's payload to byte @off of a receive. */
-static bool place(struct ropcie_qp *qp, const struct ropcie_recv_wqe *wqe,
-		  u64 off, const struct ropcie_rec *rec)
+/* Copy a record's payload to byte @off of a scatter list. */
+static bool place(struct ropcie_qp *qp, const struct ropcie_sge *sge,
+		  u32 num_sge, u64 off, const struct ropcie_rec *rec)
 {
 	u32 len = rec->hdr.frag_len;
 	struct ropcie_sge_cursor cur;
@@ -39,7 +39,7 @@ static bool place(struct ropcie_qp *qp, const struct ropcie_recv_wqe *wqe,
 	u32 done = 0;
 	bool ok;
 
-	ropcie_sge_seek(&cur, wqe->sge, wqe->num_sge, off);
+	ropcie_sge_seek(&cur, sge, num_sge, off);
 	while (done < len) {
 		struct ropcie_mr *mr;
 
@@ -55,6 +55,91 @@ static bool place(struct ropcie_qp *qp, const struct ropcie_recv_wqe *wqe,
 		done += piece.length;
 	}
 	return true;
+}
+
+/*
+ * Copy the payload of a WRITE. The right to all of it is checked before the
+ * first byte is written, and at each record again.
+ */
+static bool place_remote(struct ropcie_qp *qp,
+			 const struct ropcie_rsp_place *where,
+			 const struct ropcie_rec *rec)
+{
+	struct ropcie_sge piece = {
+		.addr = where->addr,
+		.length = where->first ? rec->hdr.msg_len : rec->hdr.frag_len,
+		.lkey = where->rkey,
+	};
+	struct ropcie_mr *mr;
+	bool ok;
+
+	/* IBTA 9.7.4.1.4: the key of a WRITE of no bytes is not looked at. */
+	if (!piece.length)
+		return true;
+	mr = ropcie_mr_get(qp, &piece, ROPCIE_ACCESS_REMOTE_WRITE);
+	if (!mr)
+		return false;
+	/* Programs poll the last byte of a message: it lands last. */
+	piece.length = rec->hdr.frag_len - where->last;
+	ok = scatter_piece(mr, &piece, rec, 0);
+	if (ok && where->last) {
+		smp_wmb(); /* the rest before the last byte */
+		piece.addr += piece.length;
+		piece.length = 1;
+		ok = scatter_piece(mr, &piece, rec, rec->hdr.frag_len - 1);
+	}
+	ropcie_mr_put(mr);
+	return ok;
+}
+
+/* May the peer read what it asks for? Looked at again with each answer. */
+static bool may_read(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
+{
+	struct ropcie_sge piece = {
+		.addr = hdr->addr,
+		.length = hdr->msg_len,
+		.lkey = hdr->rkey,
+	};
+	struct ropcie_mr *mr;
+
+	if (!piece.length)
+		return true;
+	mr = ropcie_mr_get(qp, &piece, ROPCIE_ACCESS_REMOTE_READ);
+	if (!mr)
+		return false;
+	ropcie_mr_put(mr);
+	return true;
+}
+
+/*
+ * Execute an atomic: one towards all others and towards the atomics of this
+ * machine's processors (IB_ATOMIC_GLOB). Return: false without the right.
+ */
+static bool execute(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
+		    u64 *orig)
+{
+	struct ropcie_sge piece = {
+		.addr = hdr->addr,
+		.length = sizeof(u64),
+		.lkey = hdr->rkey,
+	};
+	struct ropcie_vec vec;
+	struct ropcie_mr *mr;
+	u32 nvec = 0;
+	bool ok;
+
+	mr = ropcie_mr_get(qp, &piece, ROPCIE_ACCESS_REMOTE_ATOMIC);
+	if (!mr)
+		return false;
+	ok = ropcie_mr_map(&mr->core, piece.addr, piece.length, &vec, 1,
+			   &nvec) == piece.length &&
+	     IS_ALIGNED((unsigned long)vec.base, sizeof(u64));
+	if (ok && hdr->op == ROPCIE_OP_CAS)
+		*orig = atomic64_cmpxchg(vec.base, hdr->compare_add, hdr->swap);
+	else if (ok)
+		*orig = atomic64_fetch_add(hdr->compare_add, vec.base);
+	ropcie_mr_put(mr);
+	return ok;
 }
 
 void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
@@ -73,6 +158,8 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 
 	lockdep_assert_held(&qp->lock);
 	if (hdr) {
+		if (hdr->op == ROPCIE_OP_WRITE)
+			wc.opcode = IB_WC_RECV_RDMA_WITH_IMM;
 		wc.byte_len = hdr->msg_len;
 		if (hdr->flags & ROPCIE_F_IMM) {
 			wc.wc_flags |= IB_WC_WITH_IMM;
@@ -88,9 +175,17 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 /* The request can not be served: NAK, and the QP ends (IBTA 9.9.3.1). */
 static void refuse(struct ropcie_qp *qp, struct ropcie_after *after)
 {
-	ropcie_qp_answer(qp);
+	ropcie_qp_answer(qp, ROPCIE_RX_BUDGET, after);
 	ropcie_qp_to_error(qp, after);
 	ropcie_mq_flush(&qp->tx);
+}
+
+/* The peer has no right to the memory that it names. */
+static void deny(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_ACCESS);
+	ropcie_after_event(after, IB_EVENT_QP_ACCESS_ERR);
+	refuse(qp, after);
 }
 
 static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
@@ -99,13 +194,14 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 	u32 ready = ropcie_rq_ready(&qp->rq);
 	struct ropcie_recv_wqe *wqe = ropcie_rq_at(&qp->rq, qp->rq.tail);
 	struct ropcie_rsp_place where;
+	u64 orig = 0;
 
 	switch (ropcie_rsp_request(&qp->rsp, &rec->hdr, ready,
 				   ready ? wqe->length : 0, &where)) {
 	case ROPCIE_RSP_DROP:
 		break;
 	case ROPCIE_RSP_PLACE:
-		if (!place(qp, wqe, where.off, rec)) {
+		if (!place(qp, wqe->sge, wqe->num_sge, where.off, rec)) {
 			ropcie_recv_complete(qp, NULL, IB_WC_LOC_PROT_ERR,
 					     after);
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
@@ -114,6 +210,25 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS,
 					     after);
 		}
+		break;
+	case ROPCIE_RSP_WRITE:
+		if (!place_remote(qp, &where, rec))
+			deny(qp, after);
+		else if (ropcie_rsp_placed(&qp->rsp, &rec->hdr))
+			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS,
+					     after);
+		break;
+	case ROPCIE_RSP_READ:
+		if (may_read(qp, &rec->hdr))
+			ropcie_rsp_fetched(&qp->rsp, &rec->hdr, 0);
+		else
+			deny(qp, after);
+		break;
+	case ROPCIE_RSP_ATOMIC:
+		if (execute(qp, &rec->hdr, &orig))
+			ropcie_rsp_fetched(&qp->rsp, &rec->hdr, orig);
+		else
+			deny(qp, after);
 		break;
 	case ROPCIE_RSP_TOO_LONG:
 		ropcie_recv_complete(qp, NULL, IB_WC_LOC_LEN_ERR, after);
@@ -155,6 +270,35 @@ void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 	ropcie_qp_after(qp, &after);
 }
 
+/* Data that a READ or an atomic asked for. Return: the QP has to be run. */
+static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
+{
+	struct ropcie_rec orig = { .hdr = rec->hdr, .nspan = 1 };
+	struct ropcie_req_place at;
+	u64 now = ktime_get_ns();
+
+	if (!ropcie_req_data(&qp->req, &rec->hdr, &at, now))
+		return qp->req.error;
+	if (rec->hdr.op == ROPCIE_OP_ATOMIC_RESP) {
+		orig.hdr.frag_len = sizeof(orig.hdr.orig);
+		orig.span[0].base = &orig.hdr.orig;
+		orig.span[0].len = sizeof(orig.hdr.orig);
+		rec = &orig;
+	}
+	if (place(qp, at.wqe->sge, at.wqe->num_sge, at.off, rec))
+		ropcie_req_placed(&qp->req, &rec->hdr, now);
+	else
+		ropcie_req_fail(&qp->req, ROPCIE_WC_LOC_PROT_ERR);
+	return true;
+}
+
+static bool response(struct ropcie_qp *qp, const struct ropcie_rec *rec)
+{
+	if (rec->hdr.op == ROPCIE_OP_ACK)
+		return ropcie_req_response(&qp->req, &rec->hdr, ktime_get_ns());
+	return response_data(qp, rec);
+}
+
 void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
 			const struct ropcie_rec *rec)
 {
@@ -165,7 +309,7 @@ void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
 	spin_lock_bh(&qp->lock);
 	if (qp->connected && qp->tx.peer == peer &&
 	    ropcie_qp_requests((enum ropcie_qps)qp->state) &&
-	    ropcie_req_response(&qp->req, &rec->hdr, ktime_get_ns()))
+	    response(qp, rec))
 		more = ropcie_qp_run(qp, ROPCIE_RX_BUDGET, &after);
 	spin_unlock_bh(&qp->lock);
 	if (more)
@@ -178,20 +322,27 @@ void ropcie_rx_batch_end(void *ctx, struct ropcie_peer *peer)
 	struct ropcie_dev *dev = ctx;
 	struct llist_node *list;
 	struct ropcie_qp *qp, *next;
+	bool more;
 
 	if (llist_empty(&dev->answers))
 		return;
 	list = llist_reverse_order(llist_del_all(&dev->answers));
 	llist_for_each_entry_safe(qp, next, list, answer) {
+		struct ropcie_after after = {};
+
 		clear_bit(ROPCIE_QP_ANSWER, &qp->flags);
 		/* What is owed from here on puts the QP on the list again. */
 		smp_mb__after_atomic();
+		more = false;
 		spin_lock_bh(&qp->lock);
 		if (qp->connected) {
-			ropcie_qp_answer(qp);
+			more = ropcie_qp_answer(qp, ROPCIE_RX_BUDGET, &after);
 			ropcie_mq_flush(&qp->tx);
 		}
 		spin_unlock_bh(&qp->lock);
+		if (more)
+			ropcie_qp_schedule(qp);
+		ropcie_qp_after(qp, &after);
 		ropcie_qp_put(qp);
 	}
 }

@@ -27,6 +27,7 @@ static_assert((int)ROPCIE_WC_LOC_LEN_ERR == (int)IB_WC_LOC_LEN_ERR);
 static_assert((int)ROPCIE_WC_LOC_QP_OP_ERR == (int)IB_WC_LOC_QP_OP_ERR);
 static_assert((int)ROPCIE_WC_LOC_PROT_ERR == (int)IB_WC_LOC_PROT_ERR);
 static_assert((int)ROPCIE_WC_WR_FLUSH_ERR == (int)IB_WC_WR_FLUSH_ERR);
+static_assert((int)ROPCIE_WC_BAD_RESP_ERR == (int)IB_WC_BAD_RESP_ERR);
 static_assert((int)ROPCIE_WC_REM_INV_REQ_ERR == (int)IB_WC_REM_INV_REQ_ERR);
 static_assert((int)ROPCIE_WC_REM_ACCESS_ERR == (int)IB_WC_REM_ACCESS_ERR);
 static_assert((int)ROPCIE_WC_REM_OP_ERR == (int)IB_WC_REM_OP_ERR);
@@ -161,29 +162,65 @@ void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane)
 	ropcie_netdev_tx_space(dev->netdev);
 }
 
-void ropcie_qp_answer(struct ropcie_qp *qp)
+/* An answer with what a READ asked for, if it still may be read. */
+static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 {
-	struct ropcie_hdr hdr;
+	struct ropcie_sge source = {
+		.addr = hdr->addr,
+		.length = hdr->frag_len,
+		.lkey = hdr->rkey,
+	};
+	struct ropcie_vec vec[ROPCIE_MAX_FRAG / PAGE_SIZE + 2];
+	struct ropcie_mr *mr;
+	u32 nvec = 0;
 	int ret;
 
-	lockdep_assert_held(&qp->lock);
-	if (qp->rsp.starved && ropcie_rq_ready(&qp->rq))
-		ropcie_rsp_replenished(&qp->rsp);
+	if (!hdr->frag_len)
+		return ropcie_mq_send(&qp->tx, hdr, NULL, 0);
+	mr = ropcie_mr_get(qp, &source, ROPCIE_ACCESS_REMOTE_READ);
+	if (!mr)
+		return -EACCES;
+	ret = -EACCES;
+	if (!WARN_ON_ONCE(ropcie_mr_map(&mr->core, source.addr, source.length,
+					vec, ARRAY_SIZE(vec), &nvec) !=
+			  source.length))
+		ret = ropcie_mq_send(&qp->tx, hdr, vec, nvec);
+	ropcie_mr_put(mr);
+	return ret;
+}
+
+/* Answers until none is owed, the lane is full, or over the budget (true). */
+static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
+{
+	struct ropcie_hdr hdr;
+	u32 spent = 0;
+	int ret;
+
 	while (qp->connected && ropcie_rsp_owes(&qp->rsp)) {
 		u32 ready = ropcie_rq_ready(&qp->rq);
 
+		if (spent >= budget)
+			return true;
 		/* One of them may be in use already. */
 		if (ready)
-			ready -= qp->rsp.in_msg;
+			ready -= ropcie_rsp_holds_receive(&qp->rsp);
 		ropcie_rsp_answer(&qp->rsp, ready, &hdr);
-		ret = ropcie_mq_send(&qp->tx, &hdr, NULL, 0);
+		ret = send_answer(qp, &hdr);
 		if (ret == -EAGAIN && block(qp))
 			continue;
+		if (ret == -EACCES) {
+			ropcie_rsp_fail_read(&qp->rsp, ROPCIE_NAK_REM_ACCESS);
+			*denied = true;
+			continue;
+		}
 		if (ret)
-			return;
+			return false;
 		ropcie_rsp_answered(&qp->rsp, &hdr);
+		spent += hdr.frag_len + ROPCIE_SLOT_SIZE;
+		if (hdr.op != ROPCIE_OP_ACK)
+			continue;
 		if (!qp->rsp.starved)
-			return;
+			return false;
 		/*
 		 * Receives posted since they were counted must not wait for
 		 * the next request. Pairs with the barrier in
@@ -192,6 +229,39 @@ void ropcie_qp_answer(struct ropcie_qp *qp)
 		smp_mb();
 		if (ropcie_rq_ready(&qp->rq))
 			ropcie_rsp_replenished(&qp->rsp);
+	}
+	return false;
+}
+
+bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
+		      struct ropcie_after *after)
+{
+	bool denied = false, more;
+
+	lockdep_assert_held(&qp->lock);
+	if (qp->rsp.starved && ropcie_rq_ready(&qp->rq))
+		ropcie_rsp_replenished(&qp->rsp);
+	more = answer_loop(qp, budget, &denied);
+	if (denied) {
+		ropcie_after_event(after, IB_EVENT_QP_ACCESS_ERR);
+		ropcie_qp_to_error(qp, after);
+	}
+	return more;
+}
+
+static enum ib_wc_opcode wc_opcode(u8 op)
+{
+	switch (op) {
+	case ROPCIE_OP_WRITE:
+		return IB_WC_RDMA_WRITE;
+	case ROPCIE_OP_READ:
+		return IB_WC_RDMA_READ;
+	case ROPCIE_OP_CAS:
+		return IB_WC_COMP_SWAP;
+	case ROPCIE_OP_FAA:
+		return IB_WC_FETCH_ADD;
+	default:
+		return IB_WC_SEND;
 	}
 }
 
@@ -202,7 +272,7 @@ static void send_complete(struct ropcie_qp *qp,
 	struct ib_wc wc = {
 		.wr_id = comp->wr_id,
 		.status = (enum ib_wc_status)comp->status,
-		.opcode = IB_WC_SEND,
+		.opcode = wc_opcode(comp->op),
 		.byte_len = comp->length,
 		.qp = &qp->ibqp,
 		.src_qp = qp->attr.dest_qp_num,
@@ -337,11 +407,11 @@ bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
 			flush(qp, after);
 		return false;
 	}
-	ropcie_qp_answer(qp);
+	more = ropcie_qp_answer(qp, budget, after);
 	check_deadline(qp);
 	complete_sends(qp, after);
 	if (ropcie_qp_requests((enum ropcie_qps)qp->state)) {
-		more = send_loop(qp, budget, after);
+		more |= send_loop(qp, budget, after);
 		complete_sends(qp, after);
 	}
 	if (qp->state == IB_QPS_ERR)

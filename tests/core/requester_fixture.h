@@ -16,6 +16,8 @@ inline constexpr uint32_t kFrag = 4096;
 inline constexpr uint32_t kLocal = 11;
 inline constexpr uint32_t kRemote = 22;
 inline constexpr uint64_t kTimeout = 1000000;
+inline constexpr uint64_t kRemoteAddr = 0x123456789000;
+inline constexpr uint32_t kRkey = 0xabcd;
 inline constexpr uint32_t kManyCredits = 1000;
 
 class Requester : public testing::Test {
@@ -35,17 +37,23 @@ class Requester : public testing::Test {
                                   .src_qpn = kLocal,
                                   .retry_cnt = retry_cnt,
                                   .rnr_retry = rnr_retry,
+                                  .max_rd_atomic = 2,
                                   .timeout_ns = kTimeout};
     ropcie_req_connect(&req_, &attr);
   }
 
-  void Post(uint64_t wr_id, uint32_t length, uint8_t flags = 0) {
+  void Post(uint64_t wr_id, uint32_t length, uint8_t flags = 0,
+            ropcie_op op = ROPCIE_OP_SEND) {
     ASSERT_GT(ropcie_req_space(&req_), 0U);
     ropcie_send_wqe* wqe = ropcie_req_slot(&req_);
     wqe->wr_id = wr_id;
     wqe->length = length;
     wqe->imm = 0x1234;
-    wqe->op = ROPCIE_OP_SEND;
+    wqe->op = static_cast<uint8_t>(op);
+    wqe->raddr = kRemoteAddr;
+    wqe->rkey = kRkey;
+    wqe->compare_add = 5;
+    wqe->swap = 6;
     wqe->flags = flags;
     wqe->num_sge = 1;
     wqe->sge[0] = {.addr = 0, .length = length, .lkey = 1};
@@ -133,6 +141,8 @@ class Requester : public testing::Test {
             req_.rnr_left,
             req_.retry_left,
             static_cast<uint64_t>(req_.rnr_wait),
+            req_.fetches,
+            req_.fetch,
             req_.deadline,
             req_.error,
             static_cast<uint64_t>(req_.reported),

@@ -24,7 +24,9 @@ class Responder : public testing::Test {
     const ropcie_rsp_attr attr = {.psn = psn,
                                   .dest_qpn = kRemote,
                                   .src_qpn = kLocal,
-                                  .min_rnr_timer = 14};
+                                  .min_rnr_timer = 14,
+                                  .max_rd_atomic = 2,
+                                  .access = 0};
     ropcie_rsp_connect(&rsp_, &attr);
   }
 

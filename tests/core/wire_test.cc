@@ -41,23 +41,58 @@ bool FragmentIsValid(const ropcie_slot& slot) {
   return imm || slot.imm == 0;
 }
 
+// To a queue pair, as a request (0) or a response (1).
+bool QueuePairIsValid(const ropcie_slot& slot, uint32_t direction) {
+  return slot.mq % 2 == direction && slot.mq >= 2 && slot.mq <= 0x1ffffff &&
+         slot.src_qpn >= 1 && slot.src_qpn <= 0xffffff && slot.psn <= 0xffffff;
+}
+
 bool SendIsValid(const ropcie_slot& slot) {
-  if ((slot.flags & ~0x1f) != 0 || slot.mq % 2 != 0 || slot.mq < 2 ||
-      slot.mq > 0x1ffffff || slot.src_qpn < 1 || slot.src_qpn > 0xffffff ||
-      slot.psn > 0xffffff) {
-    return false;
-  }
-  return FragmentIsValid(slot) && (slot.frag_len <= 28 || AllZero(slot.inl));
+  return (slot.flags & ~0x1f) == 0 && QueuePairIsValid(slot, 0) &&
+         FragmentIsValid(slot) && (slot.frag_len <= 28 || AllZero(slot.inl));
+}
+
+bool WriteIsValid(const ropcie_slot& slot) {
+  const bool first = (slot.flags & 1) != 0;
+  const bool imm = (slot.flags & 4) != 0;
+  const bool solicited = (slot.flags & 8) != 0;
+  const std::span<const uint8_t> inl(slot.reth.inl);
+  return (slot.flags & ~0x1f) == 0 && QueuePairIsValid(slot, 0) &&
+         FragmentIsValid(slot) && (imm || !solicited) &&
+         (slot.frag_len <= 16 || AllZero(inl)) &&
+         (first || (slot.reth.rkey == 0 && slot.reth.addr[0] == 0 &&
+                    slot.reth.addr[1] == 0));
+}
+
+bool ReadIsValid(const ropcie_slot& slot) {
+  return slot.flags == 0 && QueuePairIsValid(slot, 0) && slot.frag_len == 0 &&
+         slot.msg_len <= (1U << 31) && slot.imm >= 64 && slot.imm <= 65536 &&
+         (uint64_t{slot.msg_len} + slot.imm - 1) / slot.imm <= (1U << 22) &&
+         AllZero(slot.reth.inl);
+}
+
+bool AtomicIsValid(const ropcie_slot& slot) {
+  return slot.flags == 0 && QueuePairIsValid(slot, 0) && slot.msg_len == 0 &&
+         slot.frag_len == 0 && slot.imm == 0 &&
+         (slot.op == 6 || (slot.reth.swap[0] == 0 && slot.reth.swap[1] == 0));
+}
+
+bool ReadResponseIsValid(const ropcie_slot& slot) {
+  return (slot.flags & ~3) == 0 && QueuePairIsValid(slot, 1) &&
+         FragmentIsValid(slot) && (slot.frag_len <= 28 || AllZero(slot.inl));
+}
+
+bool AtomicResponseIsValid(const ropcie_slot& slot) {
+  return slot.flags == 0 && QueuePairIsValid(slot, 1) && slot.msg_len == 0 &&
+         slot.frag_len == 0 && slot.imm == 0 &&
+         AllZero(std::span<const uint8_t>(slot.inl).subspan(8));
 }
 
 bool AckIsValid(const ropcie_slot& slot) {
-  return slot.flags == 0 && slot.mq % 2 == 1 && slot.mq >= 3 &&
-         slot.mq <= 0x1ffffff && slot.src_qpn >= 1 &&
-         slot.src_qpn <= 0xffffff && slot.psn <= 0xffffff &&
-         slot.msg_len == 0 && slot.frag_len == 0 && slot.imm == 0 &&
-         slot.aeth.msn <= 0xffffff && slot.aeth.credits <= 0xffffff &&
-         slot.aeth.syndrome <= 5 && slot.aeth.timer <= 31 &&
-         AllZero(slot.aeth.rsvd);
+  return slot.flags == 0 && QueuePairIsValid(slot, 1) && slot.msg_len == 0 &&
+         slot.frag_len == 0 && slot.imm == 0 && slot.aeth.msn <= 0xffffff &&
+         slot.aeth.credits <= 0xffffff && slot.aeth.syndrome <= 5 &&
+         slot.aeth.timer <= 31 && AllZero(slot.aeth.rsvd);
 }
 
 bool EthIsValid(const ropcie_slot& slot) {
@@ -76,6 +111,17 @@ bool IsValid(const ropcie_slot& slot) {
       return AckIsValid(slot);
     case 3:
       return EthIsValid(slot);
+    case 4:
+      return WriteIsValid(slot);
+    case 5:
+      return ReadIsValid(slot);
+    case 6:
+    case 7:
+      return AtomicIsValid(slot);
+    case 8:
+      return ReadResponseIsValid(slot);
+    case 9:
+      return AtomicResponseIsValid(slot);
     default:
       return false;
   }
@@ -93,7 +139,9 @@ void ExpectDecodes(const ropcie_slot& slot) {
   memset(&again, 0xee, sizeof(again));
   ropcie_wire_encode(&hdr, &again);
   if (ropcie_hdr_inline(&hdr)) {
-    memcpy(again.inl, slot.inl, sizeof(again.inl));
+    memcpy(again.inl, slot.inl,
+           hdr.op == ROPCIE_OP_WRITE ? ROPCIE_SLOT_WRITE_INLINE
+                                     : ROPCIE_SLOT_INLINE);
   }
   ASSERT_EQ(memcmp(&slot, &again, offsetof(ropcie_slot, valid)), 0);
   ASSERT_EQ(again.valid, 0U);
@@ -118,10 +166,45 @@ uint32_t Near(Random* random, uint32_t border) {
   }
 }
 
+// Operands of the opcodes that carry no payload, and of a WRITE.
+void FillOperands(Random* random, ropcie_slot* slot) {
+  slot->imm = 0;
+  switch (slot->op) {
+    case 4:
+      if ((slot->flags & ROPCIE_F_FIRST) != 0 || random->OneIn(9)) {
+        slot->reth.rkey = random->Word();
+        slot->reth.addr[1] = random->Word();
+      }
+      slot->imm = (slot->flags & ROPCIE_F_IMM) != 0 ? random->Word() : 0;
+      return;
+    case 5:
+      slot->imm = Near(random, random->OneIn(2) ? 64 : 65536);
+      slot->msg_len = Near(random, uint32_t{1} << random->Between(9, 31));
+      slot->reth.rkey = random->Word();
+      slot->reth.addr[0] = random->Word();
+      break;
+    case 6:
+    case 7:
+      slot->reth.compare_add[0] = random->Word();
+      slot->reth.swap[1] = slot->op == 6 ? random->Word() : 0;
+      slot->reth.rkey = random->Word();
+      slot->msg_len = 0;
+      break;
+    default:
+      slot->orig[0] = random->Word();
+      slot->orig[1] = random->Word();
+      slot->msg_len = 0;
+      break;
+  }
+  slot->flags = 0;
+  slot->frag_len = 0;
+}
+
 ropcie_slot NearlyValidSlot(Random* random) {
   ropcie_slot slot{};
-  slot.op = static_cast<uint8_t>(random->Between(1, 3));
-  slot.flags = static_cast<uint8_t>(random->Below(slot.op == 1 ? 32 : 4));
+  slot.op = static_cast<uint8_t>(random->Between(1, 9));
+  const bool request_flags = slot.op == 1 || slot.op == 4;
+  slot.flags = static_cast<uint8_t>(random->Below(request_flags ? 32 : 4));
   slot.mq = slot.op == 3 ? 0 : Near(random, ROPCIE_MQ_MAX);
   slot.src_qpn = slot.op == 3 ? 0 : Near(random, ROPCIE_QPN_MASK);
   slot.psn = slot.op == 3 ? 0 : Near(random, ROPCIE_PSN_MASK);
@@ -134,14 +217,20 @@ ropcie_slot NearlyValidSlot(Random* random) {
     slot.aeth.timer = static_cast<uint8_t>(random->Below(33));
     return slot;
   }
-  slot.mq &= ~1U;
+  slot.mq = slot.op >= 8 ? slot.mq | 1 : slot.mq & ~1U;
   slot.frag_len = random->OneIn(2) ? Near(random, ROPCIE_MAX_FRAG)
                                    : Near(random, ROPCIE_SLOT_INLINE);
   slot.msg_len =
       random->OneIn(2) ? slot.frag_len : Near(random, uint32_t{1} << 31);
   slot.imm = (slot.flags & ROPCIE_F_IMM) != 0 ? random->Word() : 0;
-  if (slot.frag_len <= ROPCIE_SLOT_INLINE && slot.op == 1) {
+  if (slot.frag_len <= ROPCIE_SLOT_INLINE && (slot.op == 1 || slot.op == 8)) {
     random->Fill(slot.inl);
+  }
+  if (slot.frag_len <= ROPCIE_SLOT_WRITE_INLINE && slot.op == 4) {
+    random->Fill(slot.reth.inl);
+  }
+  if (slot.op >= 4 && slot.op != 8) {
+    FillOperands(random, &slot);
   }
   return slot;
 }
@@ -160,6 +249,12 @@ TEST(Wire, LayoutIsThatOfTheProtocol) {
   EXPECT_EQ(offsetof(ropcie_slot, aeth.credits), 32U);
   EXPECT_EQ(offsetof(ropcie_slot, aeth.syndrome), 36U);
   EXPECT_EQ(offsetof(ropcie_slot, aeth.timer), 37U);
+  EXPECT_EQ(offsetof(ropcie_slot, reth.inl), 28U);
+  EXPECT_EQ(offsetof(ropcie_slot, reth.compare_add), 28U);
+  EXPECT_EQ(offsetof(ropcie_slot, reth.swap), 36U);
+  EXPECT_EQ(offsetof(ropcie_slot, reth.rkey), 44U);
+  EXPECT_EQ(offsetof(ropcie_slot, reth.addr), 48U);
+  EXPECT_EQ(offsetof(ropcie_slot, orig), 28U);
   EXPECT_EQ(offsetof(ropcie_slot, valid), 56U);
 }
 
@@ -178,7 +273,7 @@ TEST(Wire, DecoderTakesValidSlotsWholeAndRefusesAllOthers) {
 TEST(Wire, EveryByteOfAValidSlotMatters) {
   Random random(2);
   int bases = 0;
-  while (bases < 60) {
+  while (bases < 150) {
     const ropcie_slot base = NearlyValidSlot(&random);
     if (!IsValid(base)) {
       continue;
@@ -200,7 +295,7 @@ TEST(Wire, NoiseIsRefused) {
   for (int i = 0; i < 1000000; i++) {
     ropcie_slot slot;
     random.Fill({reinterpret_cast<uint8_t*>(&slot), sizeof(slot)});
-    slot.op = static_cast<uint8_t>(slot.op % 5);
+    slot.op = static_cast<uint8_t>(slot.op % 11);
     ExpectDecodes(slot);
     ASSERT_FALSE(HasFatalFailure());
   }
@@ -219,6 +314,11 @@ TEST(Wire, PayloadTakesWholeLinesOfTheRingUnlessItRidesInTheSlot) {
     hdr.frag_len = len;
     ASSERT_EQ(ropcie_hdr_ring_len(&hdr), len <= 28 ? 0 : (len + 63) / 64 * 64);
   }
+  hdr.op = ROPCIE_OP_WRITE;
+  hdr.frag_len = 16;
+  EXPECT_EQ(ropcie_hdr_ring_len(&hdr), 0U);
+  hdr.frag_len = 17;
+  EXPECT_EQ(ropcie_hdr_ring_len(&hdr), 64U);
   hdr.op = ROPCIE_OP_ETH;
   hdr.frag_len = 1;
   EXPECT_EQ(ropcie_hdr_ring_len(&hdr), 64U);

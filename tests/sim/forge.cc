@@ -7,11 +7,54 @@
 
 namespace ropcie::sim {
 
+// For requests that name memory, and for their answers.
+void World::ForgeOperands(Program* victim, ropcie_slot* slot) {
+  Random* random = &env_.random;
+  const Qp& qp = *victim->qp();
+  switch (slot->op) {
+    case ROPCIE_OP_WRITE:
+    case ROPCIE_OP_READ:
+    case ROPCIE_OP_CAS:
+    case ROPCIE_OP_FAA:
+      if (slot->op != ROPCIE_OP_WRITE) {
+        slot->flags = 0;
+        slot->frag_len = 0;
+      }
+      if (slot->op == ROPCIE_OP_READ) {
+        slot->imm = static_cast<uint32_t>(random->Between(64, 4096));
+      } else if (slot->op != ROPCIE_OP_WRITE) {
+        slot->msg_len = 0;
+      }
+      if (slot->op == ROPCIE_OP_WRITE && (slot->flags & ROPCIE_F_FIRST) == 0) {
+        return;
+      }
+      slot->reth.rkey =
+          random->OneIn(4) ? random->Word() : victim->target_key();
+      slot->reth.addr[0] = static_cast<uint32_t>(victim->target_address());
+      slot->reth.addr[1] =
+          static_cast<uint32_t>(victim->target_address() >> 32);
+      return;
+    case ROPCIE_OP_READ_RESP:
+    case ROPCIE_OP_ATOMIC_RESP:
+      slot->mq = ropcie_mq_id(qp.qpn(), ROPCIE_MQ_RESPONSE);
+      slot->psn =
+          ropcie_psn_add(qp.next_psn(), ROPCIE_PSN_MASK - random->Below(4));
+      if (slot->op == ROPCIE_OP_ATOMIC_RESP) {
+        slot->flags = 0;
+        slot->frag_len = slot->msg_len = 0;
+        slot->orig[0] = random->Word();
+      }
+      return;
+    default:
+      return;
+  }
+}
+
 // A slot that a queue pair of the victim will take seriously.
 void World::ForgeFields(const Pair& pair, ropcie_slot* slot) {
   Random* random = &env_.random;
   memset(slot, 0, sizeof(*slot));
-  slot->op = static_cast<uint8_t>(random->Between(1, 3));
+  slot->op = static_cast<uint8_t>(random->Between(1, ROPCIE_OP_END - 1));
   slot->flags = static_cast<uint8_t>(random->Below(4));
   slot->frag_len = static_cast<uint32_t>(random->Between(29, 3000));
   slot->msg_len = slot->frag_len;
@@ -33,6 +76,7 @@ void World::ForgeFields(const Pair& pair, ropcie_slot* slot) {
   slot->src_qpn = it->end[0]->qp()->qpn();
   slot->mq = ropcie_mq_id(victim.qpn(), ROPCIE_MQ_REQUEST);
   slot->psn = ropcie_psn_add(victim.expected_psn(), jitter);
+  ForgeOperands(it->end[1].get(), slot);
   if (slot->op == ROPCIE_OP_ACK) {
     slot->mq = ropcie_mq_id(victim.qpn(), ROPCIE_MQ_RESPONSE);
     slot->flags = 0;

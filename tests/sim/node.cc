@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kBeatLimit = 400;
 constexpr uint64_t kHold = 20;
 
-constexpr uint32_t kRegions = 64;
+constexpr uint32_t kRegions = 256;
 
 }  // namespace
 

@@ -2,6 +2,8 @@
 #include "program.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 namespace ropcie::sim {
 
@@ -12,18 +14,38 @@ Program::Program(Env* env, Node* node, const ProgramOptions& options)
       qp_(node->CreateQp(this)),
       qpn_(qp_->qpn()),
       source_(env, Qp::kDepth * options.cell, Qp::kPd, 0),
-      sink_(env, Qp::kDepth * options.cell, Qp::kPd,
-            ROPCIE_ACCESS_LOCAL_WRITE) {
-  node->AddMr(source_.mr());
-  node->AddMr(sink_.mr());
+      sink_(env, Qp::kDepth * options.cell, Qp::kPd, ROPCIE_ACCESS_LOCAL_WRITE),
+      fetched_(env, Qp::kDepth * options.cell, Qp::kPd,
+               ROPCIE_ACCESS_LOCAL_WRITE),
+      target_(env, Qp::kDepth * options.cell, Qp::kPd,
+              ROPCIE_ACCESS_LOCAL_WRITE | ROPCIE_ACCESS_REMOTE_WRITE),
+      offer_(env, options.cell, Qp::kPd, ROPCIE_ACCESS_REMOTE_READ),
+      words_(env, 32, Qp::kPd,
+             ROPCIE_ACCESS_LOCAL_WRITE | ROPCIE_ACCESS_REMOTE_ATOMIC) {
+  for (Region* region : Regions()) {
+    node->AddMr(region->mr());
+  }
+  std::vector<uint8_t> bytes(options.cell);
+  FillFromKey(env->random.Next(), bytes);
+  offer_.Write(0, bytes);
+  words_.Write(0, std::vector<uint8_t>(32));
 }
 
-Program::~Program() {
-  if (alive()) {
-    node_->DelMr(source_.mr());
-    node_->DelMr(sink_.mr());
-    node_->DestroyQp(qp_);
+Program::~Program() { Leave(); }
+
+std::array<Region*, 6> Program::Regions() {
+  return {&source_, &sink_, &fetched_, &target_, &offer_, &words_};
+}
+
+void Program::Leave() {
+  if (!alive()) {
+    return;
   }
+  for (Region* region : Regions()) {
+    node_->DelMr(region->mr());
+  }
+  node_->DestroyQp(qp_);
+  qp_ = nullptr;
 }
 
 void Program::Meet(Program* other, const QpAttr& attr) {
@@ -96,33 +118,119 @@ bool Program::Spoil(std::vector<ropcie_sge>* list, uint32_t* from) {
   return false;
 }
 
+bool Program::TakesReceive(const Message& message) {
+  return ropcie_op_receives(static_cast<uint8_t>(message.op),
+                            (message.flags & ROPCIE_WR_IMM) != 0);
+}
+
+// Each send has a part of every region to itself until it is done.
+uint32_t Program::SlotOf(size_t index) const {
+  return static_cast<uint32_t>(index % Qp::kDepth) * options_.cell;
+}
+
+// Makes what the peer is to touch unusable.
+void Program::Deny(SendRequest* request) {
+  switch (env_->random.Below(4)) {
+    case 0:
+      request->rkey ^= 1U << env_->random.Below(32);
+      break;
+    case 1:
+      request->raddr += uint64_t{8} * Qp::kDepth * options_.cell;
+      break;
+    case 2:
+      request->raddr = UINT64_MAX - 7;
+      break;
+    default:  // may be written by receives, and by nobody else
+      request->rkey = other_->sink_.mr()->key;
+      request->raddr = other_->sink_.Address(0) & ~uint64_t{7};
+      break;
+  }
+}
+
+// What the peer's memory a request is for.
+void Program::Plan(Message* message, size_t index, bool mischief,
+                   SendRequest* request) {
+  switch (message->op) {
+    case ROPCIE_OP_WRITE:
+      message->remote_off = SlotOf(index);
+      request->rkey = other_->target_.mr()->key;
+      request->raddr = other_->target_.Address(message->remote_off);
+      break;
+    case ROPCIE_OP_READ:
+      message->remote_off = static_cast<uint32_t>(
+          env_->random.Below(options_.cell - message->length + 1));
+      request->rkey = other_->offer_.mr()->key;
+      request->raddr = other_->offer_.Address(message->remote_off);
+      break;
+    case ROPCIE_OP_FAA:
+    case ROPCIE_OP_CAS: {
+      const bool cas = message->op == ROPCIE_OP_CAS;
+      // Aligned; the region may begin anywhere.
+      request->raddr =
+          ((other_->words_.Address(0) + 7) & ~uint64_t{7}) + (cas ? 8 : 0);
+      request->rkey = other_->words_.mr()->key;
+      message->nth = atomics_[cas ? 1 : 0]++;
+      request->compare_add = cas ? message->nth : 1;
+      request->swap = message->nth + 1;
+      break;
+    }
+    default:
+      return;
+  }
+  if (mischief && message->length > 0 && env_->random.OneIn(60)) {
+    message->denied = true;
+    Deny(request);
+  }
+}
+
 void Program::PostSend(bool mischief) {
+  static constexpr std::array<ropcie_op, 8> kOps = {
+      ROPCIE_OP_SEND,  ROPCIE_OP_SEND, ROPCIE_OP_SEND, ROPCIE_OP_WRITE,
+      ROPCIE_OP_WRITE, ROPCIE_OP_READ, ROPCIE_OP_FAA,  ROPCIE_OP_CAS};
   if (!alive() || !ropcie_qp_may_post_send(qp_->state()) ||
       qp_->sends_pending() == Qp::kDepth) {
     return;
   }
   const size_t index = sends_.size();
-  Message message = {.key = env_->random.Next(),
-                     .length = RandomLength(),
-                     .imm = env_->random.Word(),
-                     .flags = static_cast<uint8_t>(env_->random.Below(16)),
-                     .bad = false,
-                     .late = qp_->state() == ROPCIE_QPS_ERR};
-  const auto off = static_cast<uint32_t>(index % Qp::kDepth) * options_.cell;
-  std::vector<uint8_t> bytes(message.length);
-  FillFromKey(message.key, bytes);
-  source_.Write(off, bytes);
-  std::vector<ropcie_sge> list =
-      CutIntoSges(env_, &source_, off, message.length, Qp::kMaxSge);
+  Message message{};
+  message.key = env_->random.Next();
+  message.op = kOps[env_->random.Below(kOps.size())];
+  message.length = RandomLength();
+  message.imm = env_->random.Word();
+  message.flags = static_cast<uint8_t>(env_->random.Below(16));
+  message.late = qp_->state() == ROPCIE_QPS_ERR;
+  const bool fetches = ropcie_op_fetches(static_cast<uint8_t>(message.op));
+  if (fetches && message.op != ROPCIE_OP_READ) {
+    message.length = sizeof(uint64_t);
+  }
+  SendRequest request = {.wr_id = index,
+                         .op = message.op,
+                         .flags = message.flags,
+                         .imm = message.imm};
+  Plan(&message, index, mischief, &request);
+
+  const uint32_t off = SlotOf(index);
+  if (!fetches) {
+    std::vector<uint8_t> bytes(message.length);
+    FillFromKey(message.key, bytes);
+    source_.Write(off, bytes);
+  }
+  std::vector<ropcie_sge> list = CutIntoSges(
+      env_, fetches ? &fetched_ : &source_, off, message.length, Qp::kMaxSge);
   if (mischief && env_->random.OneIn(60)) {
     uint32_t from = 0;
     message.bad = Spoil(&list, &from);
   }
-  env_->Note("node ", node_->id(), " qp ", qpn_, ": send ", index, ", ",
-             message.length, " bytes", message.bad ? ", bad key" : "");
+  if (TakesReceive(message)) {
+    message.nth = takers_.size();
+    takers_.push_back(index);
+  }
+  env_->Note("node ", node_->id(), " qp ", qpn_, ": send ", index, ", op ",
+             int{message.op}, ", ", message.length, " bytes",
+             message.bad ? ", bad key" : "",
+             message.denied ? ", bad remote key" : "");
   sends_.push_back(message);
-  Require(qp_->PostSend(index, message.flags, message.imm, list),
-          "a send queue with room refuses");
+  Require(qp_->PostSend(request, list), "a send queue with room refuses");
   if (qp_->state() == ROPCIE_QPS_ERR || env_->random.OneIn(2)) {
     qp_->Run();  // the poster's own context
   }
@@ -171,10 +279,7 @@ void Program::Close() {
   CheckState();
   CheckMemory();
   qp_->Reset();
-  node_->DelMr(source_.mr());
-  node_->DelMr(sink_.mr());
-  node_->DestroyQp(qp_);
-  qp_ = nullptr;
+  Leave();
 }
 
 void Program::OnSendDone(const ropcie_req_comp& comp) {
@@ -184,12 +289,13 @@ void Program::OnSendDone(const ropcie_req_comp& comp) {
   Require(index < sends_.size(), "a send completes twice");
   Require(comp.wr_id == index, "sends complete out of order: ", comp.wr_id,
           " instead of ", index);
-  const Message& message = sends_[index];
+  Message& message = sends_[index];
   Require(comp.length == message.length && comp.flags == message.flags &&
-              comp.op == ROPCIE_OP_SEND,
+              comp.op == message.op,
           "a completion tells of another request");
   if (comp.status == ROPCIE_WC_SUCCESS) {
     CheckSuccess(message, index);
+    message.done = true;
   } else if (send_error_ == 0) {
     send_error_ = comp.status;
     CheckCause(comp.status, message, index);
@@ -199,15 +305,42 @@ void Program::OnSendDone(const ropcie_req_comp& comp) {
   }
 }
 
-void Program::CheckSuccess(const Message& message, size_t index) const {
+void Program::CheckSuccess(const Message& message, size_t index) {
   Require(send_error_ == 0, "success behind an error");
   Require(!drained_, "a drained send queue goes on");
   if (!options_.honest) {
     return;
   }
-  Require(!message.bad, "success of a request with a bad key");
-  Require(index < other_->arrived_, "send ", index,
-          " succeeded, but it was not received");
+  Require(!message.bad && !message.denied,
+          "success of a request with a bad key");
+  Require(!TakesReceive(message) || message.nth < other_->arrived_, "send ",
+          index, " succeeded, but it was not received");
+  CheckEffect(message, index);
+}
+
+// What the request was for has happened, and happened once.
+void Program::CheckEffect(const Message& message, size_t index) {
+  std::vector<uint8_t> bytes(message.length);
+  switch (message.op) {
+    case ROPCIE_OP_WRITE:
+      FillFromKey(message.key, bytes);
+      Require(other_->target_.Arrived(message.remote_off, bytes), "write ",
+              index, ": the peer's memory is not what was written");
+      break;
+    case ROPCIE_OP_READ:
+      bytes = other_->offer_.Read(message.remote_off, message.length);
+      Require(fetched_.Arrived(SlotOf(index), bytes), "read ", index,
+              ": not what the peer's memory holds");
+      break;
+    case ROPCIE_OP_FAA:
+    case ROPCIE_OP_CAS:
+      memcpy(bytes.data(), &message.nth, sizeof(message.nth));
+      Require(fetched_.Arrived(SlotOf(index), bytes), "atomic ", index,
+              ": not executed once and in order");
+      break;
+    default:
+      break;
+  }
 }
 
 void Program::CheckCause(uint8_t status, const Message& message,
@@ -215,7 +348,7 @@ void Program::CheckCause(uint8_t status, const Message& message,
   if (!options_.honest) {
     return;
   }
-  const bool is_head = index == other_->arrived_;
+  const bool is_head = TakesReceive(message) && message.nth == other_->arrived_;
   bool has_cause = false;
   switch (status) {
     case ROPCIE_WC_RETRY_EXC_ERR:
@@ -228,6 +361,9 @@ void Program::CheckCause(uint8_t status, const Message& message,
     case ROPCIE_WC_LOC_PROT_ERR:
       has_cause = message.bad;
       break;
+    case ROPCIE_WC_REM_ACCESS_ERR:
+      has_cause = message.denied;
+      break;
     case ROPCIE_WC_REM_INV_REQ_ERR:
       has_cause = is_head && other_->receive_error_ == ROPCIE_WC_LOC_LEN_ERR;
       break;
@@ -235,8 +371,8 @@ void Program::CheckCause(uint8_t status, const Message& message,
       has_cause = is_head && other_->receive_error_ == ROPCIE_WC_LOC_PROT_ERR;
       break;
     case ROPCIE_WC_WR_FLUSH_ERR:
-      has_cause =
-          closing_ || message.late || (receive_error_ != 0 && !link_lost_);
+      has_cause = closing_ || message.late ||
+                  ((receive_error_ != 0 || refused_) && !link_lost_);
       break;
     default:
       break;
@@ -276,17 +412,21 @@ void Program::CheckArrival(const RecvDone& done, const Receive& receive) {
     sink_.Accept(receive.off, receive.room);
     return;
   }
-  Require(index < other_->sends_.size(), "received what was not sent");
-  const Message& message = other_->sends_[index];
+  Require(index < other_->takers_.size(), "received what was not sent");
+  const Message& message = other_->sends_[other_->takers_[index]];
   const bool imm = (message.flags & ROPCIE_WR_IMM) != 0;
-  Require(!message.bad, "received a message whose key was bad");
-  Require(done.length == message.length && done.length <= receive.room,
-          "message ", index, " has ", done.length, " bytes, not ",
-          message.length);
+  Require(!message.bad && !message.denied,
+          "received a message whose key was bad");
+  Require(done.length == message.length, "message ", index, " has ",
+          done.length, " bytes, not ", message.length);
   Require(done.has_imm == imm && (!imm || done.imm == message.imm), "message ",
           index, ": wrong immediate data");
   Require(done.solicited == ((message.flags & ROPCIE_WR_SOLICITED) != 0),
           "message ", index, ": solicited is wrong");
+  if (message.op == ROPCIE_OP_WRITE) {
+    return;
+  }
+  Require(done.length <= receive.room, "message ", index, " is too long");
   Require(!receive.bad || message.length <= receive.bad_from,
           "received through a bad key");
   std::vector<uint8_t> bytes(message.length);
@@ -299,9 +439,10 @@ void Program::CheckReceiveError(uint8_t status, const Receive& receive) const {
   if (!options_.honest || status == ROPCIE_WC_WR_FLUSH_ERR) {
     return;
   }
-  Require(arrived_ < other_->sends_.size(),
+  Require(arrived_ < other_->takers_.size(),
           "a receive fails without a message");
-  const Message& message = other_->sends_[arrived_];
+  const Message& message = other_->sends_[other_->takers_[arrived_]];
+  Require(message.op == ROPCIE_OP_SEND, "a WRITE fails a receive");
   if (status == ROPCIE_WC_LOC_LEN_ERR) {
     Require(message.length > receive.room, "the message was not too long");
   } else {
@@ -328,6 +469,26 @@ void Program::CheckMemory() {
     const Receive& receive = receives_[receives_done_];
     sink_.Accept(receive.off, receive.room);
   }
+  for (size_t i = 0; i < sends_.size(); i++) {
+    if (!sends_[i].done) {
+      fetched_.Accept(SlotOf(i), options_.cell);
+    }
+  }
+  for (size_t i = 0; other_ != nullptr && i < other_->sends_.size(); i++) {
+    const Message& message = other_->sends_[i];
+    if (message.op == ROPCIE_OP_WRITE && !message.done && !message.denied) {
+      target_.Accept(message.remote_off, message.length);
+    }
+  }
+  if (!options_.honest) {
+    target_.Accept(0, Qp::kDepth * options_.cell);
+    fetched_.Accept(0, Qp::kDepth * options_.cell);
+  }
+  words_.Accept(0, 32);
+  Require(target_.Intact(), "memory outside the WRITEs was written");
+  Require(fetched_.Intact(), "memory outside the READs was written");
+  Require(words_.Intact(), "memory around the atomics was written");
+  Require(offer_.Intact(), "memory that may only be read was written");
   Require(source_.Intact(), "the memory of sends was written");
   Require(sink_.Intact(), "memory outside the receives was written");
 }
@@ -345,7 +506,7 @@ void Program::CheckQuiet() const {
     return;
   }
   Require(sends_done_ == sends_.size(), "a send did not complete");
-  Require(other_->arrived_ == sends_.size(), "a message did not arrive");
+  Require(other_->arrived_ == takers_.size(), "a message did not arrive");
 }
 
 }  // namespace ropcie::sim

@@ -5,6 +5,7 @@
 #ifndef ROPCIE_TESTS_SIM_PROGRAM_H
 #define ROPCIE_TESTS_SIM_PROGRAM_H
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -41,6 +42,7 @@ class Program : public QpUser {
 
   void OnSendDone(const ropcie_req_comp& comp) override;
   void OnRecvDone(const RecvDone& done) override;
+  void OnRefused() override { refused_ = true; }
   void OnLinkLost() override { link_lost_ = true; }
 
   // Records of an earlier connection may be under way.
@@ -60,15 +62,23 @@ class Program : public QpUser {
   [[nodiscard]] bool Settled() const;
   [[nodiscard]] int node() const { return node_->id(); }
   [[nodiscard]] size_t sent() const { return sends_.size(); }
+  // What a peer that knows the keys may write to.
+  [[nodiscard]] uint32_t target_key() { return target_.mr()->key; }
+  [[nodiscard]] uint64_t target_address() const { return target_.Address(0); }
 
  private:
   struct Message {
     uint64_t key;
     uint32_t length;
     uint32_t imm;
+    ropcie_op op;
     uint8_t flags;
-    bool bad;
-    bool late;  // posted in the error state
+    bool bad;     // a local key cannot be used
+    bool denied;  // the remote key cannot
+    bool late;    // posted in the error state
+    bool done;    // completed with success
+    uint32_t remote_off;
+    uint64_t nth;  // among those that take a receive, or are this atomic
   };
   struct Receive {
     uint32_t off;
@@ -77,9 +87,17 @@ class Program : public QpUser {
     uint32_t bad_from;  // first byte that can not be placed
   };
 
+  std::array<Region*, 6> Regions();
+  void Leave();
+  void Plan(Message* message, size_t index, bool mischief,
+            SendRequest* request);
+  void Deny(SendRequest* request);
+  void CheckEffect(const Message& message, size_t index);
+  [[nodiscard]] static bool TakesReceive(const Message& message);
+  [[nodiscard]] uint32_t SlotOf(size_t index) const;
   uint32_t RandomLength();
   bool Spoil(std::vector<ropcie_sge>* list, uint32_t* from);
-  void CheckSuccess(const Message& message, size_t index) const;
+  void CheckSuccess(const Message& message, size_t index);
   void CheckCause(uint8_t status, const Message& message, size_t index) const;
   void CheckArrival(const RecvDone& done, const Receive& receive);
   void CheckReceiveError(uint8_t status, const Receive& receive) const;
@@ -92,9 +110,15 @@ class Program : public QpUser {
   uint32_t qpn_;
   QpAttr attr_;
   Program* other_ = nullptr;
-  Region source_;
-  Region sink_;
+  Region source_;   // of SENDs and WRITEs
+  Region sink_;     // of receives
+  Region fetched_;  // of what READs and atomics bring
+  Region target_;   // of the peer's WRITEs
+  Region offer_;    // for the peer's READs
+  Region words_;    // for the peer's atomics: one for each opcode
   std::vector<Message> sends_;
+  std::vector<size_t> takers_;  // sends that take a receive
+  uint64_t atomics_[2] = {};    // FAA, CAS
   std::vector<Receive> receives_;
   size_t sends_done_ = 0;
   size_t receives_done_ = 0;
@@ -102,6 +126,7 @@ class Program : public QpUser {
   uint8_t send_error_ = 0;
   uint8_t receive_error_ = 0;
   bool link_lost_ = false;
+  bool refused_ = false;  // a request of the peer
   bool closing_ = false;
   bool stale_ = false;
   bool drained_ = false;  // in SQD

@@ -2,6 +2,7 @@
 #include "qp.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "node.h"
 
@@ -54,7 +55,11 @@ void Qp::Connect(const QpAttr& attr) {
   const ropcie_rsp_attr rsp_attr = {.psn = attr.rq_psn,
                                     .dest_qpn = attr.dest_qpn,
                                     .src_qpn = qpn_,
-                                    .min_rnr_timer = attr.min_rnr_timer};
+                                    .min_rnr_timer = attr.min_rnr_timer,
+                                    .max_rd_atomic = attr.max_dest_rd_atomic,
+                                    .access = ROPCIE_ACCESS_REMOTE_WRITE |
+                                              ROPCIE_ACCESS_REMOTE_READ |
+                                              ROPCIE_ACCESS_REMOTE_ATOMIC};
   ropcie_rsp_connect(&rsp_, &rsp_attr);
   connected_ = true;
   Modify(ROPCIE_QPS_RTR, kToRtr);
@@ -67,6 +72,7 @@ void Qp::ReadyToSend() {
                                     .src_qpn = qpn_,
                                     .retry_cnt = attr_.retry_cnt,
                                     .rnr_retry = attr_.rnr_retry,
+                                    .max_rd_atomic = attr_.max_rd_atomic,
                                     .timeout_ns = attr_.timeout_ns};
   Modify(ROPCIE_QPS_RTS, kToRts);
   ropcie_req_connect(&req_, &req_attr);
@@ -88,18 +94,22 @@ void Qp::ToError() {
   Flush();
 }
 
-bool Qp::PostSend(uint64_t wr_id, uint8_t flags, uint32_t imm,
+bool Qp::PostSend(const SendRequest& request,
                   const std::vector<ropcie_sge>& list) {
   if (!ropcie_qp_may_post_send(state_) || ropcie_req_space(&req_) == 0) {
     return false;
   }
   ropcie_send_wqe* wqe = ropcie_req_slot(&req_);
-  wqe->wr_id = wr_id;
+  wqe->wr_id = request.wr_id;
+  wqe->raddr = request.raddr;
+  wqe->rkey = request.rkey;
+  wqe->compare_add = request.compare_add;
+  wqe->swap = request.swap;
   wqe->length = static_cast<uint32_t>(
       ropcie_sge_length(list.data(), static_cast<uint32_t>(list.size())));
-  wqe->imm = imm;
-  wqe->op = ROPCIE_OP_SEND;
-  wqe->flags = flags;
+  wqe->imm = request.imm;
+  wqe->op = static_cast<uint8_t>(request.op);
+  wqe->flags = request.flags;
   wqe->num_sge = static_cast<uint8_t>(list.size());
   std::copy(list.begin(), list.end(), wqe->sge);
   ropcie_req_post(&req_);
@@ -230,26 +240,62 @@ void Qp::Flush() {
   }
 }
 
+// An answer with what a READ asked for, if it still may be read.
+int Qp::SendAnswer(const ropcie_hdr& hdr) {
+  vec_.clear();
+  if (hdr.frag_len != 0) {
+    const ropcie_mr_core* mr =
+        GetMr({.addr = hdr.addr, .length = hdr.frag_len, .lkey = hdr.rkey},
+              ROPCIE_ACCESS_REMOTE_READ);
+    if (mr == nullptr) {
+      return -EACCES;
+    }
+    uint32_t count = 0;
+    vec_.resize(kGatherVecs);
+    Require(ropcie_mr_map(mr, hdr.addr, hdr.frag_len, vec_.data(), kGatherVecs,
+                          &count) == hdr.frag_len,
+            "a checked range does not map");
+    vec_.resize(count);
+  }
+  return node_->Send(attr_.peer, qpn_, hdr, vec_);
+}
+
 void Qp::Answer() {
   if (rsp_.starved && !rq_.empty()) {
     ropcie_rsp_replenished(&rsp_);
   }
+  bool denied = false;
   while (connected_ && ropcie_rsp_owes(&rsp_)) {
     const auto ready = static_cast<uint32_t>(rq_.size()) -
-                       (rsp_.in_msg && !rq_.empty() ? 1 : 0);
+                       (ropcie_rsp_holds_receive(&rsp_) && !rq_.empty());
     ropcie_hdr hdr;
     ropcie_rsp_answer(&rsp_, ready, &hdr);
-    if (!env_->Fails(Fault::kForgetAnswer) &&
-        node_->Send(attr_.peer, qpn_, hdr, {}) != 0) {
-      return;
+    const int ret = env_->Fails(Fault::kForgetAnswer) ? 0 : SendAnswer(hdr);
+    if (ret == -EACCES) {
+      ropcie_rsp_fail_read(&rsp_, ROPCIE_NAK_REM_ACCESS);
+      user_->OnRefused();
+      denied = true;
+      continue;
+    }
+    if (ret != 0) {
+      break;
     }
     ropcie_rsp_answered(&rsp_, &hdr);
+    if (hdr.op != ROPCIE_OP_ACK) {
+      if (env_->random.OneIn(8)) {
+        break;  // over the budget
+      }
+      continue;
+    }
     if (!rsp_.starved) {
-      return;
+      break;
     }
     if (!rq_.empty()) {
       ropcie_rsp_replenished(&rsp_);
     }
+  }
+  if (denied) {
+    ToError();
   }
 }
 
@@ -295,13 +341,12 @@ bool Qp::ScatterPiece(const ropcie_mr_core& mr, const ropcie_sge& piece,
   return true;
 }
 
-bool Qp::Place(const ropcie_rec& rec, uint32_t off) {
-  const RecvWqe& wqe = rq_.front();
+bool Qp::Place(const ropcie_rec& rec, std::span<const ropcie_sge> list,
+               uint32_t off) {
   ropcie_sge_cursor cur;
   ropcie_sge piece;
   uint32_t done = 0;
-  ropcie_sge_seek(&cur, wqe.sge.data(), static_cast<uint32_t>(wqe.sge.size()),
-                  off);
+  ropcie_sge_seek(&cur, list.data(), static_cast<uint32_t>(list.size()), off);
   while (done < rec.hdr.frag_len) {
     if (!ropcie_sge_next(&cur, rec.hdr.frag_len - done, &piece)) {
       return false;
@@ -315,7 +360,57 @@ bool Qp::Place(const ropcie_rec& rec, uint32_t off) {
   return true;
 }
 
+bool Qp::PlaceRemote(const ropcie_rec& rec, const ropcie_rsp_place& where) {
+  ropcie_sge piece = {
+      .addr = where.addr,
+      .length = where.first ? rec.hdr.msg_len : rec.hdr.frag_len,
+      .lkey = where.rkey};
+  if (piece.length == 0) {
+    return true;
+  }
+  const ropcie_mr_core* mr = GetMr(piece, ROPCIE_ACCESS_REMOTE_WRITE);
+  piece.length = rec.hdr.frag_len;
+  return mr != nullptr && ScatterPiece(*mr, piece, rec, 0);
+}
+
+bool Qp::Execute(const ropcie_hdr& hdr, uint64_t* orig) {
+  const ropcie_mr_core* mr =
+      GetMr({.addr = hdr.addr, .length = sizeof(*orig), .lkey = hdr.rkey},
+            ROPCIE_ACCESS_REMOTE_ATOMIC);
+  if (mr == nullptr) {
+    return false;
+  }
+  // Pages are small here, and not aligned: the word may lie in two.
+  ropcie_vec vec[2];
+  uint32_t count = 0;
+  Require(ropcie_mr_map(mr, hdr.addr, sizeof(*orig), vec, 2, &count) ==
+              sizeof(*orig),
+          "a checked range does not map");
+  auto* bytes = reinterpret_cast<uint8_t*>(orig);
+  const uint32_t first = vec[0].len;
+  memcpy(bytes, vec[0].base, first);
+  if (count > 1) {
+    memcpy(bytes + first, vec[1].base, vec[1].len);
+  }
+  uint64_t value = *orig + hdr.compare_add;
+  if (hdr.op == ROPCIE_OP_CAS) {
+    value = *orig == hdr.compare_add ? hdr.swap : *orig;
+  }
+  bytes = reinterpret_cast<uint8_t*>(&value);
+  memcpy(vec[0].base, bytes, first);
+  if (count > 1) {
+    memcpy(vec[1].base, bytes + first, vec[1].len);
+  }
+  return true;
+}
+
+void Qp::Deny() {
+  ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_ACCESS);
+  Refuse();
+}
+
 void Qp::Refuse() {
+  user_->OnRefused();
   Answer();
   ToError();
 }
@@ -324,11 +419,12 @@ void Qp::Request(const ropcie_rec& rec) {
   const auto ready = static_cast<uint32_t>(rq_.size());
   const uint64_t room = rq_.empty() ? 0 : rq_.front().length;
   ropcie_rsp_place where;
+  uint64_t orig = 0;
   switch (ropcie_rsp_request(&rsp_, &rec.hdr, ready, room, &where)) {
     case ROPCIE_RSP_DROP:
       break;
     case ROPCIE_RSP_PLACE:
-      if (!Place(rec, where.off)) {
+      if (!Place(rec, rq_.front().sge, where.off)) {
         CompleteReceive(nullptr, ROPCIE_WC_LOC_PROT_ERR);
         ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_OP);
         Refuse();
@@ -337,6 +433,30 @@ void Qp::Request(const ropcie_rec& rec) {
         if (!rq_.empty() && env_->Fails(Fault::kDoubleReceive)) {
           CompleteReceive(&rec.hdr, ROPCIE_WC_SUCCESS);
         }
+      }
+      break;
+    case ROPCIE_RSP_WRITE:
+      if (!PlaceRemote(rec, where)) {
+        Deny();
+      } else if (ropcie_rsp_placed(&rsp_, &rec.hdr)) {
+        CompleteReceive(&rec.hdr, ROPCIE_WC_SUCCESS);
+      }
+      break;
+    case ROPCIE_RSP_READ:
+      if (rec.hdr.msg_len == 0 || GetMr({.addr = rec.hdr.addr,
+                                         .length = rec.hdr.msg_len,
+                                         .lkey = rec.hdr.rkey},
+                                        ROPCIE_ACCESS_REMOTE_READ) != nullptr) {
+        ropcie_rsp_fetched(&rsp_, &rec.hdr, 0);
+      } else {
+        Deny();
+      }
+      break;
+    case ROPCIE_RSP_ATOMIC:
+      if (Execute(rec.hdr, &orig)) {
+        ropcie_rsp_fetched(&rsp_, &rec.hdr, orig);
+      } else {
+        Deny();
       }
       break;
     case ROPCIE_RSP_TOO_LONG:
@@ -357,9 +477,34 @@ bool Qp::OnRequest(int peer, const ropcie_rec& rec) {
   return ropcie_rsp_owes(&rsp_);
 }
 
+bool Qp::Response(const ropcie_rec& rec) {
+  if (rec.hdr.op == ROPCIE_OP_ACK) {
+    return ropcie_req_response(&req_, &rec.hdr, env_->now);
+  }
+  ropcie_req_place at;
+  if (!ropcie_req_data(&req_, &rec.hdr, &at, env_->now)) {
+    return req_.error != 0;
+  }
+  ropcie_rec value{};
+  const ropcie_rec* data = &rec;
+  if (rec.hdr.op == ROPCIE_OP_ATOMIC_RESP) {
+    value.hdr = rec.hdr;
+    value.hdr.frag_len = at.len;
+    value.span[0] = {.base = &value.hdr.orig, .len = at.len};
+    value.nspan = 1;
+    data = &value;
+  }
+  if (Place(*data, {at.wqe->sge, at.wqe->num_sge}, at.off)) {
+    ropcie_req_placed(&req_, &rec.hdr, env_->now);
+  } else {
+    ropcie_req_fail(&req_, ROPCIE_WC_LOC_PROT_ERR);
+  }
+  return true;
+}
+
 void Qp::OnResponse(int peer, const ropcie_rec& rec) {
   if (connected_ && peer == attr_.peer && ropcie_qp_requests(state_) &&
-      ropcie_req_response(&req_, &rec.hdr, env_->now)) {
+      Response(rec)) {
     Run();
   }
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/core.h"
@@ -27,7 +28,21 @@ struct QpAttr {
   uint8_t retry_cnt = 0;
   uint8_t rnr_retry = 0;
   uint8_t min_rnr_timer = 0;
+  uint8_t max_rd_atomic = 0;       // to ask for
+  uint8_t max_dest_rd_atomic = 0;  // to take
   uint64_t timeout_ns = 0;
+};
+
+// A work request, but for its list.
+struct SendRequest {
+  uint64_t wr_id = 0;
+  ropcie_op op = ROPCIE_OP_SEND;
+  uint8_t flags = 0;
+  uint32_t imm = 0;
+  uint32_t rkey = 0;
+  uint64_t raddr = 0;
+  uint64_t compare_add = 0;
+  uint64_t swap = 0;
 };
 
 struct RecvWqe {
@@ -51,6 +66,9 @@ class QpUser {
   virtual ~QpUser() = default;
   virtual void OnSendDone(const ropcie_req_comp& comp) = 0;
   virtual void OnRecvDone(const RecvDone& done) = 0;
+  // A request of the peer was refused; the completions that follow come from
+  // that.
+  virtual void OnRefused() = 0;
   // The link is lost; the completions that follow come from that.
   virtual void OnLinkLost() = 0;
 };
@@ -72,7 +90,7 @@ class Qp {
   void Reset();
 
   // False when the queue is full or the state does not allow it.
-  bool PostSend(uint64_t wr_id, uint8_t flags, uint32_t imm,
+  bool PostSend(const SendRequest& request,
                 const std::vector<ropcie_sge>& list);
   bool PostRecv(uint64_t wr_id, const std::vector<ropcie_sge>& list);
 
@@ -110,7 +128,13 @@ class Qp {
   void CompleteReceive(const ropcie_hdr* hdr, uint8_t status);
   void TellReceive(const RecvDone& done);
   void Flush();
-  bool Place(const ropcie_rec& rec, uint32_t off);
+  bool Place(const ropcie_rec& rec, std::span<const ropcie_sge> list,
+             uint32_t off);
+  bool PlaceRemote(const ropcie_rec& rec, const ropcie_rsp_place& where);
+  bool Execute(const ropcie_hdr& hdr, uint64_t* orig);
+  void Deny();
+  int SendAnswer(const ropcie_hdr& hdr);
+  bool Response(const ropcie_rec& rec);
   bool ScatterPiece(const ropcie_mr_core& mr, const ropcie_sge& piece,
                     const ropcie_rec& rec, uint32_t from);
   void Request(const ropcie_rec& rec);

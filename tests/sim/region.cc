@@ -69,6 +69,14 @@ bool Region::Arrived(uint32_t off, std::span<const uint8_t> bytes) {
   return same;
 }
 
+std::vector<uint8_t> Region::Read(uint32_t off, uint32_t len) const {
+  std::vector<uint8_t> bytes(len);
+  ForRuns(off, len, [&](size_t at, uint32_t from, uint32_t run) {
+    memcpy(bytes.data() + from, memory_.data() + at, run);
+  });
+  return bytes;
+}
+
 void Region::Accept(uint32_t off, uint32_t len) {
   ForRuns(off, len, [&](size_t at, uint32_t, uint32_t run) {
     memcpy(expected_.data() + at, memory_.data() + at, run);

@@ -26,6 +26,8 @@ class Region {
   void Write(uint32_t off, std::span<const uint8_t> bytes);
   // Are these the bytes, and may they be? Then they must stay.
   bool Arrived(uint32_t off, std::span<const uint8_t> bytes);
+  // The bytes that are there now.
+  [[nodiscard]] std::vector<uint8_t> Read(uint32_t off, uint32_t len) const;
   // Whatever is there now may be there.
   void Accept(uint32_t off, uint32_t len);
   // Is every byte, guards included, what it must be?

@@ -124,6 +124,8 @@ void World::Connect(Connection* connection) {
     attr[i].retry_cnt = static_cast<uint8_t>(env_.random.Below(8));
     attr[i].rnr_retry = static_cast<uint8_t>(env_.random.Between(4, 7));
     attr[i].min_rnr_timer = static_cast<uint8_t>(env_.random.Between(1, 14));
+    attr[i].max_rd_atomic =
+        static_cast<uint8_t>(env_.random.Between(1, ROPCIE_RSP_DEPTH));
     attr[i].timeout_ns = env_.random.OneIn(5)
                              ? 0
                              : 4096ULL << env_.random.Between(
@@ -132,6 +134,7 @@ void World::Connect(Connection* connection) {
   for (int i = 0; i < 2; i++) {
     connection->end[i]->AllowStale(stale);
     attr[i].rq_psn = attr[1 - i].sq_psn;
+    attr[i].max_dest_rd_atomic = attr[1 - i].max_rd_atomic;
     attr[i].dest_qpn = connection->end[1 - i]->qp()->qpn();
     connection->end[i]->Meet(connection->end[1 - i].get(), attr[i]);
   }

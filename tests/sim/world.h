@@ -93,6 +93,7 @@ class World {
   void Cut();
   void Restart(int id);
   void Forge();
+  void ForgeOperands(Program* victim, ropcie_slot* slot);
   void ForgeFields(const Pair& pair, ropcie_slot* slot);
   void ForgeRecord(Pair* pair);
   void ForgePosition(Pair* pair);
