@@ -39,6 +39,13 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	return 0;
 }
 
+/* Before ib_free_cq() cancels the work that the handler may queue. */
+int ropcie_pre_destroy_cq(struct ib_cq *ibcq)
+{
+	tasklet_kill(&to_rcq(ibcq)->notify);
+	return 0;
+}
+
 int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq);
@@ -63,10 +70,11 @@ void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 	unsigned long flags;
 
 	spin_lock_irqsave(&cq->lock, flags);
-	if (cq->head - cq->tail == cq->ibcq.cqe) {
+	if (cq->overflow || cq->head - cq->tail == cq->ibcq.cqe) {
 		if (!cq->overflow)
 			after_add(after->overflow, cq);
 		cq->overflow = true;
+		after->lost = true;
 	} else {
 		cq->ring[cq->head & (cq->size - 1)] = *wc;
 		WRITE_ONCE(cq->head, cq->head + 1);

@@ -160,6 +160,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.dealloc_pd = ropcie_dealloc_pd,
 	.dealloc_ucontext = ropcie_dealloc_ucontext,
 	.dereg_mr = ropcie_dereg_mr,
+	.pre_destroy_cq = ropcie_pre_destroy_cq,
 	.destroy_cq = ropcie_destroy_cq,
 	.destroy_qp = ropcie_destroy_qp,
 	.disassociate_ucontext = ropcie_disassociate_ucontext,
@@ -257,12 +258,14 @@ static void init_dev(struct ropcie_dev *dev, struct ropcie_device *rdev)
 	ida_init(&dev->pds);
 	init_llist_head(&dev->answers);
 	INIT_LIST_HEAD(&dev->blocked);
+	INIT_LIST_HEAD(&dev->wc_names);
 	spin_lock_init(&dev->blocked_lock);
 }
 
 static void free_dev(struct ropcie_dev *dev)
 {
 	ropcie_mr_table_destroy(dev);
+	ropcie_free_wc_names(dev);
 	ida_destroy(&dev->pds);
 	xa_destroy(&dev->qps);
 	ib_dealloc_device(&dev->ib);
@@ -360,5 +363,6 @@ static void __exit ropcie_exit(void)
 
 module_init(ropcie_init);
 module_exit(ropcie_exit);
+MODULE_ALIAS(ROPCIE_BUS_MODALIAS);
 MODULE_DESCRIPTION("RDMA over PCI Express NTB: verbs provider");
 MODULE_LICENSE("GPL");

@@ -42,6 +42,8 @@ int ropcie_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	struct ropcie_dev *dev = to_rdev(ibpd->device);
 	int num;
 
+	if (ropcie_udata_unknown(udata))
+		return -EOPNOTSUPP;
 	num = ida_alloc_range(&dev->pds, 1, ROPCIE_MAX_PD, GFP_KERNEL);
 	if (num < 0)
 		return num == -ENOSPC ? -ENOMEM : num;

@@ -62,6 +62,61 @@ static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 	return 0;
 }
 
+/* Under dev->qp_mutex. */
+static struct ropcie_wc_name *take_wc_name(struct ropcie_dev *dev)
+{
+	struct ropcie_wc_name *name;
+
+	if (dev->num_wc_names < ROPCIE_WC_NAMES_RESTING)
+		return kzalloc(sizeof(*name), GFP_KERNEL);
+	name = list_first_entry(&dev->wc_names, struct ropcie_wc_name, list);
+	list_del(&name->list);
+	dev->num_wc_names--;
+	return name;
+}
+
+/* Under dev->qp_mutex. */
+static void rest_wc_name(struct ropcie_dev *dev, struct ropcie_wc_name *name)
+{
+	if (!name)
+		return;
+	list_add_tail(&name->list, &dev->wc_names);
+	dev->num_wc_names++;
+}
+
+void ropcie_free_wc_names(struct ropcie_dev *dev)
+{
+	struct ropcie_wc_name *name, *next;
+
+	list_for_each_entry_safe(name, next, &dev->wc_names, list)
+		kfree(name);
+}
+
+/* A number, and a name for completions. Under dev->qp_mutex. */
+static int name_qp(struct ropcie_dev *dev, struct ropcie_qp *qp, bool user)
+{
+	int ret;
+
+	if (dev->num_qps == ROPCIE_MAX_QP)
+		return -ENOMEM;
+	if (user) {
+		qp->wc_name = take_wc_name(dev);
+		if (!qp->wc_name)
+			return -ENOMEM;
+	}
+	ret = xa_alloc_cyclic(&dev->qps, &qp->ibqp.qp_num, qp,
+			      XA_LIMIT(ROPCIE_FIRST_QPN, ROPCIE_QPN_MASK),
+			      &dev->next_qpn, GFP_KERNEL);
+	if (ret < 0) {
+		rest_wc_name(dev, qp->wc_name);
+		return ret;
+	}
+	if (qp->wc_name)
+		WRITE_ONCE(qp->wc_name->ibqp.qp_num, qp->ibqp.qp_num);
+	dev->num_qps++;
+	return 0;
+}
+
 int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		     struct ib_udata *udata)
 {
@@ -92,15 +147,9 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		return ret;
 
 	mutex_lock(&dev->qp_mutex);
-	ret = -ENOMEM;
-	if (dev->num_qps < ROPCIE_MAX_QP)
-		ret = xa_alloc_cyclic(&dev->qps, &ibqp->qp_num, qp,
-				      XA_LIMIT(ROPCIE_FIRST_QPN,
-					       ROPCIE_QPN_MASK),
-				      &dev->next_qpn, GFP_KERNEL);
-	dev->num_qps += ret >= 0;
+	ret = name_qp(dev, qp, udata);
 	mutex_unlock(&dev->qp_mutex);
-	if (ret < 0) {
+	if (ret) {
 		kvfree(qp->rq.ring);
 		kvfree(qp->sq_ring);
 		return ret;
@@ -189,8 +238,8 @@ static void qp_reset(struct ropcie_qp *qp)
 	rdma_destroy_ah_attr(&qp->attr.ah_attr);
 	memset(&qp->attr, 0, sizeof(qp->attr));
 
-	ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), &qp->ibqp);
-	ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), &qp->ibqp);
+	ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), ropcie_wc_qp(qp));
+	ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), ropcie_wc_qp(qp));
 }
 
 static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
@@ -260,8 +309,11 @@ static void store_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 		a->max_dest_rd_atomic = attr->max_dest_rd_atomic;
 	if (mask & IB_QP_AV)
 		rdma_copy_ah_attr(&a->ah_attr, &attr->ah_attr);
-	if (mask & IB_QP_EN_SQD_ASYNC_NOTIFY)
-		a->en_sqd_async_notify = attr->en_sqd_async_notify;
+	/* Asked for with each transition to SQD (IBTA 10.3.1.5). */
+	if ((mask & IB_QP_STATE) && attr->qp_state == IB_QPS_SQD &&
+	    qp->state != IB_QPS_SQD)
+		a->en_sqd_async_notify = (mask & IB_QP_EN_SQD_ASYNC_NOTIFY) &&
+					 attr->en_sqd_async_notify;
 }
 
 /* IBTA: 4.096 us * 2^timeout; 0 waits for ever. */
@@ -381,6 +433,8 @@ int ropcie_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	struct ropcie_qp *qp = to_rqp(ibqp);
 	int ret;
 
+	if (ropcie_udata_unknown(udata))
+		return -EOPNOTSUPP;
 	mutex_lock(&qp->mutex);
 	ret = modify_locked(qp, attr, mask);
 	mutex_unlock(&qp->mutex);
@@ -436,6 +490,9 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 
 	ropcie_qp_put(qp);
 	wait_for_completion(&qp->unused);
+	mutex_lock(&dev->qp_mutex);
+	rest_wc_name(dev, qp->wc_name);
+	mutex_unlock(&dev->qp_mutex);
 	kvfree(qp->rq.ring);
 	kvfree(qp->sq_ring);
 	return 0;

@@ -68,6 +68,8 @@
  * @next_qpn: where the search for a free number starts
  * @num_qps: queue pairs that there are; under @qp_mutex
  * @num_cqs: completion queues that there are
+ * @wc_names: names that rest, oldest first; under @qp_mutex
+ * @num_wc_names: how many; under @qp_mutex
  * @pds: protection domain numbers
  * @mrs: keys to regions; @mr_lock for add and delete, RCU for find
  * @mr_slots: memory of @mrs
@@ -88,6 +90,8 @@ struct ropcie_dev {
 	u32 next_qpn;
 	u32 num_qps;
 	atomic_t num_cqs;
+	struct list_head wc_names;
+	u32 num_wc_names;
 	struct ida pds;
 	struct ropcie_mr_table mrs;
 	struct ropcie_mr_slot *mr_slots;
@@ -100,6 +104,24 @@ struct ropcie_dev {
 struct ropcie_ucontext {
 	struct ib_ucontext ibuc;
 };
+
+/**
+ * struct ropcie_wc_name - what completions of a user's QP point at
+ * @ibqp: of which only qp_num is set
+ * @list: place on dev->wc_names when its QP is gone
+ *
+ * uverbs looks at wc->qp->qp_num after poll_cq has returned, when another
+ * thread may have destroyed the QP. So that is not the QP: it is given to
+ * another one only after many more have been destroyed, and freed with the
+ * device.
+ */
+struct ropcie_wc_name {
+	struct ib_qp ibqp;
+	struct list_head list;
+};
+
+/* How many names rest before the oldest is used again. */
+#define ROPCIE_WC_NAMES_RESTING 256
 
 struct ropcie_pd {
 	struct ib_pd ibpd;
@@ -133,7 +155,7 @@ struct ropcie_mr {
  * @head: next to write
  * @tail: next to poll
  * @armed: notification that the consumer asked for; 0 for none
- * @overflow: an entry was lost
+ * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
  * @notify: calls the consumer, one call at a time and never from his own calls
  */
 struct ropcie_cq {
@@ -189,6 +211,7 @@ enum ropcie_qp_flag {
  * struct ropcie_qp - a queue pair
  * @ibqp: what verbs sees
  * @dev: device
+ * @wc_name: what completions of a user's QP point at, or NULL
  * @lock: engines and @state
  * @mutex: modify and query
  * @state: written under both, read under either
@@ -219,6 +242,7 @@ enum ropcie_qp_flag {
 struct ropcie_qp {
 	struct ib_qp ibqp;
 	struct ropcie_dev *dev;
+	struct ropcie_wc_name *wc_name;
 	spinlock_t lock; /* guards engines and state */
 	struct mutex mutex; /* one modify at a time; guards attr */
 	enum ib_qp_state state;
@@ -252,11 +276,13 @@ struct ropcie_qp {
 
 /**
  * struct ropcie_after - what is to be done when the locks are released
- * @overflow: CQs that lost an entry
+ * @overflow: CQs that lost an entry for the first time
+ * @lost: a completion of the QP was lost
  * @events: BIT(enum ib_event_type) to raise on the QP
  */
 struct ropcie_after {
 	struct ropcie_cq *overflow[2];
+	bool lost;
 	unsigned long events;
 };
 
@@ -326,6 +352,7 @@ void ropcie_mr_put(struct ropcie_mr *mr);
 /* cq.c */
 int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		     struct ropcie_cq_arg *arg);
+int ropcie_pre_destroy_cq(struct ib_cq *ibcq);
 int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
 int ropcie_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc);
 int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
@@ -335,7 +362,7 @@ int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
  * @cq: queue
  * @wc: completion
  * @solicited: wakes a consumer that asked for solicited completions only
- * @after: gets the CQ when it lost the entry
+ * @after: is told when the entry was lost
  */
 void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		   bool solicited, struct ropcie_after *after);
@@ -352,6 +379,8 @@ int ropcie_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		    struct ib_qp_init_attr *init);
 int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata);
 void ropcie_qp_put(struct ropcie_qp *qp);
+/* No QP is left, and nobody polls. */
+void ropcie_free_wc_names(struct ropcie_dev *dev);
 /* All queue pairs to a peer that is gone go to ERR. Process context. */
 void ropcie_qp_peer_down(struct ropcie_dev *dev, struct ropcie_peer *peer);
 
@@ -360,6 +389,12 @@ int ropcie_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		     const struct ib_send_wr **bad_wr);
 int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		     const struct ib_recv_wr **bad_wr);
+
+/* What wc->qp is to be. */
+static inline struct ib_qp *ropcie_wc_qp(struct ropcie_qp *qp)
+{
+	return qp->wc_name ? &qp->wc_name->ibqp : &qp->ibqp;
+}
 
 static inline u32 ropcie_rq_ready(const struct ropcie_rq *rq)
 {
@@ -394,7 +429,10 @@ void ropcie_qp_kick(struct ropcie_qp *qp);
 bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
 		   struct ropcie_after *after);
 
-/* Raise events; no spin lock of the driver is held. */
+/*
+ * Raise events, and end a QP that has lost a completion; no spin lock of the
+ * driver is held.
+ */
 void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after);
 
 /* An asynchronous event to raise when the locks are released. */

@@ -150,7 +150,7 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 		.wr_id = wqe->wr_id,
 		.status = status,
 		.opcode = IB_WC_RECV,
-		.qp = &qp->ibqp,
+		.qp = ropcie_wc_qp(qp),
 		.src_qp = qp->attr.dest_qp_num,
 		.port_num = 1,
 	};
@@ -255,14 +255,17 @@ void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 {
 	struct ropcie_qp *qp = container_of(mq, struct ropcie_qp, request_mq);
 	struct ropcie_after after = {};
+	u32 epsn;
 
 	spin_lock_bh(&qp->lock);
 	if (qp->connected && qp->tx.peer == peer &&
 	    ropcie_qp_responds((enum ropcie_qps)qp->state)) {
-		if (qp->state == IB_QPS_RTR &&
+		epsn = qp->rsp.epsn;
+		request(qp, rec, &after);
+		/* The first that was accepted (IBTA 11.6.3.4). */
+		if (qp->state == IB_QPS_RTR && qp->rsp.epsn != epsn &&
 		    !test_and_set_bit(ROPCIE_QP_COMM_EST, &qp->flags))
 			ropcie_after_event(&after, IB_EVENT_COMM_EST);
-		request(qp, rec, &after);
 		if (ropcie_rsp_owes(&qp->rsp))
 			owe_answer(qp);
 	}

@@ -274,7 +274,7 @@ static void send_complete(struct ropcie_qp *qp,
 		.status = (enum ib_wc_status)comp->status,
 		.opcode = wc_opcode(comp->op),
 		.byte_len = comp->length,
-		.qp = &qp->ibqp,
+		.qp = ropcie_wc_qp(qp),
 		.src_qp = qp->attr.dest_qp_num,
 		.port_num = 1,
 	};
@@ -354,6 +354,13 @@ static void check_deadline(struct ropcie_qp *qp)
 		ropcie_req_timeout(&qp->req, now, ropcie_mq_delivered(&qp->tx));
 }
 
+/* A record can not be sent any more; ropcie_qp_peer_down() is to come. */
+static void link_lost(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
+	ropcie_after_event(after, IB_EVENT_QP_FATAL);
+}
+
 /* Send until idle, blocked, or over the budget (true). */
 static bool send_loop(struct ropcie_qp *qp, u32 budget,
 		      struct ropcie_after *after)
@@ -377,7 +384,7 @@ static bool send_loop(struct ropcie_qp *qp, u32 budget,
 			ropcie_req_local_error(&qp->req,
 					       ROPCIE_WC_LOC_PROT_ERR);
 		else if (ret)
-			ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
+			link_lost(qp, after);
 		else
 			ropcie_req_sent(&qp->req, &rec, ktime_get_ns());
 		spent += rec.hdr.frag_len + ROPCIE_SLOT_SIZE;
@@ -434,6 +441,21 @@ static void raise_cq_error(struct ropcie_cq *cq)
 		cq->ibcq.event_handler(&event, cq->ibcq.cq_context);
 }
 
+/*
+ * The consumer will never hear of a work request: its QP is of no more use
+ * (IBTA 11.6.3.2).
+ */
+static void completion_lost(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	spin_lock_bh(&qp->lock);
+	if (qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET) {
+		ropcie_req_fail(&qp->req, ROPCIE_WC_WR_FLUSH_ERR);
+		ropcie_qp_to_error(qp, after);
+		ropcie_after_event(after, IB_EVENT_QP_FATAL);
+	}
+	spin_unlock_bh(&qp->lock);
+}
+
 void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	struct ib_event event = {
@@ -443,6 +465,8 @@ void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after)
 	unsigned int bit;
 	int i;
 
+	if (after->lost)
+		completion_lost(qp, after);
 	for (i = 0; i < ARRAY_SIZE(after->overflow); i++)
 		if (after->overflow[i])
 			raise_cq_error(after->overflow[i]);

@@ -74,6 +74,9 @@ void Run(Side& side) {
   for (NamedCase& one : QueueCases()) {
     cases.push_back(std::move(one));
   }
+  for (NamedCase& one : RemoteCases()) {
+    cases.push_back(std::move(one));
+  }
   for (const NamedCase& one : cases) {
     for (const bool leader_requests : {true, false}) {
       arena.Clear();

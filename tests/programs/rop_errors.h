@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// The three groups of cases of rop_errors.
+// The groups of cases of rop_errors.
 #ifndef ROPCIE_TESTS_PROGRAMS_ROP_ERRORS_H_
 #define ROPCIE_TESTS_PROGRAMS_ROP_ERRORS_H_
 
@@ -40,6 +40,9 @@ std::vector<NamedCase> CompletionCases();
 
 // Queues: order of flushes, full queues, unsignaled requests, wrong states.
 std::vector<NamedCase> QueueCases();
+
+// RDMA WRITE, READ and atomics, allowed and refused.
+std::vector<NamedCase> RemoteCases();
 
 struct Completion {
   uint64_t wr_id;

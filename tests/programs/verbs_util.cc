@@ -155,7 +155,7 @@ ibv_qp_attr RtrAttr(const Device& device, const QpAddress& peer,
       std::min<uint32_t>(peer.mtu, device.port.active_mtu));
   attr.dest_qp_num = peer.qpn;
   attr.rq_psn = peer.psn;
-  attr.max_dest_rd_atomic = 0;
+  attr.max_dest_rd_atomic = config.rd_atomic;
   attr.min_rnr_timer = config.min_rnr_timer;
   attr.ah_attr.is_global = 1;
   attr.ah_attr.grh.dgid = peer.gid;
@@ -172,7 +172,7 @@ ibv_qp_attr RtsAttr(uint32_t psn, const QpConfig& config) {
   attr.timeout = config.timeout;
   attr.retry_cnt = config.retry_cnt;
   attr.rnr_retry = config.rnr_retry;
-  attr.max_rd_atomic = 0;
+  attr.max_rd_atomic = config.rd_atomic;
   return attr;
 }
 

@@ -67,6 +67,7 @@ struct QpConfig {
   uint8_t rnr_retry = 7;       // for ever
   uint8_t retry_cnt = 7;
   uint8_t timeout = 14;  // 67 ms
+  uint8_t rd_atomic = 0;
 };
 
 // How the peer reaches a QP.
