@@ -2,11 +2,15 @@
 // Work queues: what a flush looks like, what fits into them, what may be posted
 // in which state.
 #include <infiniband/verbs.h>
+#include <poll.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "failure.h"
@@ -302,6 +306,93 @@ void InlineTooLong(ErrorCase& test) {
   test.Step();
 }
 
+// The next asynchronous event of the context, acknowledged.
+ibv_event_type NextEvent(ErrorCase& test) {
+  pollfd ready = {test.device.context->async_fd, POLLIN, 0};
+  Check(poll(&ready, 1, test.side.options.timeout_s * 1000) == 1,
+        "no asynchronous event");
+  ibv_async_event event{};
+  CheckErrno(
+      ibv_get_async_event(test.device.context.get(), &event) != 0 ? errno : 0,
+      "ibv_get_async_event");
+  ibv_ack_async_event(&event);
+  return event.event_type;
+}
+
+// A CQ without room for a completion is in error, and so is the QP whose
+// completion was lost. Nobody else is.
+void CqOverflow(ErrorCase& test) {
+  constexpr uint64_t kMessages = 8;
+  QpConfig config;
+  config.timeout = 10;
+  config.retry_cnt = 2;
+  config.recv_cqe = test.requester ? 0 : 4;
+  const Connection connection = Connect(test.device, test.side, config);
+  ibv_qp* qp = connection.qp.get();
+  if (!test.requester) {
+    for (uint64_t id = 1; id <= kMessages; ++id) {
+      PostRecv(qp, id, {});
+    }
+  }
+  test.Step();
+  if (test.requester) {
+    for (uint64_t id = 1; id <= kMessages; ++id) {
+      PostSend(qp, id, {});
+    }
+    const std::vector<ibv_wc> done =
+        WaitFor(connection.send_cq.get(), kMessages,
+                test.side.options.timeout_s, "sends");
+    test.report.Expect(done[3].status == IBV_WC_SUCCESS &&
+                           done[kMessages - 1].status != IBV_WC_SUCCESS,
+                       "not what fits succeeds, but something else");
+  } else {
+    bool cq_error = false;
+    bool qp_fatal = false;
+    while (!cq_error || !qp_fatal) {
+      const ibv_event_type event = NextEvent(test);
+      cq_error |= event == IBV_EVENT_CQ_ERR;
+      qp_fatal |= event == IBV_EVENT_QP_FATAL;
+    }
+    ExpectState(test, qp, IBV_QPS_ERR);
+    ExpectCompletions(test, connection.recv_cq.get(),
+                      Sequence(1, 4, IBV_WC_SUCCESS), "receives");
+  }
+  test.Step();
+}
+
+// Completions of a QP may be on their way to one thread while another destroys
+// it.
+void DestroyWhilePolled(ErrorCase& test) {
+  constexpr int kRounds = 200;
+  QpConfig config;
+  const CqPtr cq = CreateCq(test.device, 1024);
+  std::atomic<bool> over{false};
+  std::atomic<bool> wrong{false};
+  std::thread poller([&] {
+    std::array<ibv_wc, 16> wc{};
+    while (!over) {
+      const int count =
+          ibv_poll_cq(cq.get(), static_cast<int>(wc.size()), wc.data());
+      for (int i = 0; i < count; ++i) {
+        wrong = wrong || wc.at(i).wr_id != wc.at(i).qp_num ||
+                wc.at(i).status != IBV_WC_WR_FLUSH_ERR;
+      }
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    const QpPtr qp = CreateQp(test.device, cq.get(), cq.get(), &config);
+    ToInit(qp.get(), config);
+    ToState(qp.get(), IBV_QPS_ERR);
+    for (int i = 0; i < 8; ++i) {
+      PostRecv(qp.get(), qp->qp_num, {});
+    }
+  }
+  over = true;
+  poller.join();
+  test.report.Expect(!wrong, "a completion is of another QP");
+  test.Step();
+}
+
 }  // namespace
 
 std::vector<NamedCase> QueueCases() {
@@ -316,6 +407,8 @@ std::vector<NamedCase> QueueCases() {
       {"post in the wrong state", PostInWrongState},
       {"malformed work requests", MalformedRequests},
       {"too much inline data", InlineTooLong},
+      {"a CQ overflows", CqOverflow},
+      {"QPs are destroyed while their CQ is polled", DestroyWhilePolled},
   };
 }
 

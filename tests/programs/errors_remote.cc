@@ -264,7 +264,7 @@ void ManyFetches(ErrorCase& test) {
   if (!test.requester) {
     std::memcpy(test.arena.At(piece.offset), pattern.Bytes(3, 0), piece.length);
   }
-  const uint64_t offset = reinterpret_cast<uintptr_t>(test.arena.At(0));
+  const auto offset = reinterpret_cast<uintptr_t>(test.arena.At(0));
   const Target base = test.side.channel.Exchange(Target{offset, mr->rkey});
   if (test.requester) {
     std::vector<Completion> right;
@@ -389,11 +389,11 @@ void ReadIntoReadOnly(ErrorCase& test) {
 void StaleRkey(ErrorCase& test) {
   RemoteCase rule;
   rule.status = IBV_WC_REM_ACCESS_ERR;
-  ErrorCase& arena_owner = test;
-  rule.lie = [&arena_owner](Target* target) {
+  rule.lie = [&test](Target* target) {
+    const ibv_mr* all = test.arena.mr();
     const MrPtr gone =
-        RegisterMr(arena_owner.device, reinterpret_cast<void*>(target->addr),
-                   kLength, IBV_ACCESS_LOCAL_WRITE | static_cast<int>(kRemote));
+        RegisterMr(test.device, all->addr, all->length,
+                   IBV_ACCESS_LOCAL_WRITE | static_cast<int>(kRemote));
     target->rkey = gone->rkey;
   };
   RemoteTest(test, rule).Run();

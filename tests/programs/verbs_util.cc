@@ -202,8 +202,9 @@ Connection Connect(const Device& device, Side& side, QpConfig config) {
   Connection connection{};
   connection.send_cq =
       CreateCq(device, static_cast<int>(config.cap.max_send_wr));
-  connection.recv_cq =
-      CreateCq(device, static_cast<int>(config.cap.max_recv_wr));
+  connection.recv_cq = CreateCq(
+      device, config.recv_cqe != 0 ? config.recv_cqe
+                                   : static_cast<int>(config.cap.max_recv_wr));
   connection.qp = CreateQp(device, connection.send_cq.get(),
                            connection.recv_cq.get(), &config);
   ToInit(connection.qp.get(), config);

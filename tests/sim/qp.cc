@@ -266,8 +266,9 @@ void Qp::Answer() {
   }
   bool denied = false;
   while (connected_ && ropcie_rsp_owes(&rsp_)) {
-    const auto ready = static_cast<uint32_t>(rq_.size()) -
-                       (ropcie_rsp_holds_receive(&rsp_) && !rq_.empty());
+    const auto ready =
+        static_cast<uint32_t>(rq_.size()) -
+        (ropcie_rsp_holds_receive(&rsp_) && !rq_.empty() ? 1 : 0);
     ropcie_hdr hdr;
     ropcie_rsp_answer(&rsp_, ready, &hdr);
     const int ret = env_->Fails(Fault::kForgetAnswer) ? 0 : SendAnswer(hdr);
