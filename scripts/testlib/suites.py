@@ -119,6 +119,9 @@ def _modules(series):
 
 def _guest_suite(series, all_tests):
     def run(runner):
+        # The programs that guests run; the lab builds the rest itself.
+        if not os.path.exists(os.path.join(BUILD, "bin", "rop_traffic")):
+            runner.cmake("build-for-guests", BUILD)
         tests = [test for test in guests.find()
                  if runner.wants(test.name) and (test.quick or all_tests and not runner.quick)]
         # Booting the debug kernel and its scan for leaks take minutes.
