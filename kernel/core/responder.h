@@ -200,6 +200,20 @@ static inline bool ropcie_rsp_holds_receive(const struct ropcie_responder *rsp)
 	return rsp->in_msg && rsp->op == ROPCIE_OP_SEND;
 }
 
+/*
+ * Will this request, if it is in order, fill the next receive? Then there has
+ * to be one when it is given to ropcie_rsp_request().
+ */
+static inline bool ropcie_rsp_takes_receive(const struct ropcie_responder *rsp,
+					    const struct ropcie_hdr *hdr)
+{
+	if (rsp->dead || hdr->src_qpn != rsp->attr.dest_qpn ||
+	    hdr->psn != rsp->epsn)
+		return false;
+	return hdr->op == ROPCIE_OP_SEND ? hdr->flags & ROPCIE_F_FIRST :
+					   hdr->flags & ROPCIE_F_IMM;
+}
+
 /**
  * ropcie_rsp_answer() - build the next answer that is owed
  * @rsp: responder

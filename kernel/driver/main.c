@@ -28,7 +28,8 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->page_size_cap = PAGE_SIZE;
 	attr->device_cap_flags = IB_DEVICE_RC_RNR_NAK_GEN |
 				 IB_DEVICE_PORT_ACTIVE_EVENT |
-				 IB_DEVICE_SYS_IMAGE_GUID;
+				 IB_DEVICE_SYS_IMAGE_GUID |
+				 IB_DEVICE_SRQ_RESIZE;
 	attr->max_qp = ROPCIE_MAX_QP;
 	attr->max_qp_wr = ROPCIE_MAX_WR;
 	attr->max_send_sge = ROPCIE_MAX_SGE;
@@ -39,6 +40,9 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_res_rd_atom = ROPCIE_MAX_RD_ATOMIC * ROPCIE_MAX_QP;
 	attr->max_cq = ROPCIE_MAX_CQ;
 	attr->max_cqe = ROPCIE_MAX_CQE;
+	attr->max_srq = ROPCIE_MAX_SRQ;
+	attr->max_srq_wr = ROPCIE_MAX_WR;
+	attr->max_srq_sge = ROPCIE_MAX_SGE;
 	attr->max_mr = ROPCIE_MAX_MR;
 	attr->max_pd = ROPCIE_MAX_PD;
 	attr->max_pkeys = 1;
@@ -157,31 +161,37 @@ static const struct ib_device_ops ropcie_ops = {
 	.alloc_ucontext = ropcie_alloc_ucontext,
 	.create_cq = ropcie_create_cq,
 	.create_qp = ropcie_create_qp,
+	.create_srq = ropcie_create_srq,
 	.dealloc_pd = ropcie_dealloc_pd,
 	.dealloc_ucontext = ropcie_dealloc_ucontext,
 	.dereg_mr = ropcie_dereg_mr,
 	.pre_destroy_cq = ropcie_pre_destroy_cq,
 	.destroy_cq = ropcie_destroy_cq,
 	.destroy_qp = ropcie_destroy_qp,
+	.destroy_srq = ropcie_destroy_srq,
 	.disassociate_ucontext = ropcie_disassociate_ucontext,
 	.get_dma_mr = ropcie_get_dma_mr,
 	.get_link_layer = ropcie_get_link_layer,
 	.get_netdev = ropcie_get_netdev,
 	.get_port_immutable = ropcie_get_port_immutable,
 	.modify_qp = ropcie_modify_qp,
+	.modify_srq = ropcie_modify_srq,
 	.poll_cq = ropcie_poll_cq,
 	.post_recv = ropcie_post_recv,
 	.post_send = ropcie_post_send,
+	.post_srq_recv = ropcie_post_srq_recv,
 	.query_device = ropcie_query_device,
 	.query_pkey = ropcie_query_pkey,
 	.query_port = ropcie_query_port,
 	.query_qp = ropcie_query_qp,
+	.query_srq = ropcie_query_srq,
 	.reg_user_mr = ropcie_reg_user_mr,
 	.req_notify_cq = ropcie_req_notify_cq,
 
 	INIT_RDMA_OBJ_SIZE(ib_cq, ropcie_cq, ibcq),
 	INIT_RDMA_OBJ_SIZE(ib_pd, ropcie_pd, ibpd),
 	INIT_RDMA_OBJ_SIZE(ib_qp, ropcie_qp, ibqp),
+	INIT_RDMA_OBJ_SIZE(ib_srq, ropcie_srq, ibsrq),
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, ropcie_ucontext, ibuc),
 };
 
@@ -244,6 +254,7 @@ static void setup_ibdev(struct ropcie_dev *dev)
 	/* The uverbs commands that a provider without mapped queues needs. */
 	ib->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
 			       BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
+			       BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV) |
 			       BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) |
 			       BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
 	addrconf_addr_eui48((u8 *)&ib->node_guid, dev->netdev->dev_addr);

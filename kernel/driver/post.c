@@ -124,13 +124,10 @@ int ropcie_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 	return ret;
 }
 
-static int post_one_recv(struct ropcie_qp *qp, const struct ib_recv_wr *wr)
+static int rq_add(struct ropcie_rq *rq, const struct ib_recv_wr *wr)
 {
-	struct ropcie_rq *rq = &qp->rq;
 	struct ropcie_recv_wqe *wqe = ropcie_rq_at(rq, rq->head);
 
-	if (!ropcie_qp_may_post_recv((enum ropcie_qps)READ_ONCE(qp->state)))
-		return -EINVAL;
 	if (wr->num_sge < 0 || wr->num_sge > rq->max_sge)
 		return -EINVAL;
 	/* The engine is done with entries before tail moves past them. */
@@ -142,6 +139,14 @@ static int post_one_recv(struct ropcie_qp *qp, const struct ib_recv_wr *wr)
 	/* Pairs with ropcie_rq_ready(). */
 	smp_store_release(&rq->head, rq->head + 1);
 	return 0;
+}
+
+static int post_one_recv(struct ropcie_qp *qp, const struct ib_recv_wr *wr)
+{
+	if (qp->srq ||
+	    !ropcie_qp_may_post_recv((enum ropcie_qps)READ_ONCE(qp->state)))
+		return -EINVAL;
+	return rq_add(&qp->rq, wr);
 }
 
 int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
@@ -168,5 +173,25 @@ int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 	smp_mb();
 	if (READ_ONCE(qp->rsp.starved) || READ_ONCE(qp->state) == IB_QPS_ERR)
 		ropcie_qp_kick(qp);
+	return ret;
+}
+
+int ropcie_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
+			 const struct ib_recv_wr **bad_wr)
+{
+	struct ropcie_rq *rq = &to_rsrq(ibsrq)->rq;
+	unsigned long flags;
+	int ret = 0;
+
+	/* Who was refused for want of a receive tries again when it is time. */
+	spin_lock_irqsave(&rq->post_lock, flags);
+	for (; wr; wr = wr->next) {
+		ret = rq_add(rq, wr);
+		if (ret) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	spin_unlock_irqrestore(&rq->post_lock, flags);
 	return ret;
 }

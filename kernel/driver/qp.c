@@ -25,7 +25,7 @@ static int check_caps(const struct ib_qp_init_attr *init)
 {
 	const struct ib_qp_cap *cap = &init->cap;
 
-	if (init->qp_type != IB_QPT_RC || init->create_flags || init->srq)
+	if (init->qp_type != IB_QPT_RC || init->create_flags)
 		return -EOPNOTSUPP;
 	if (!init->send_cq || !init->recv_cq)
 		return -EINVAL;
@@ -35,6 +35,13 @@ static int check_caps(const struct ib_qp_init_attr *init)
 	    cap->max_recv_sge > ROPCIE_MAX_SGE || cap->max_inline_data)
 		return -EINVAL;
 	return 0;
+}
+
+static void free_queues(struct ropcie_qp *qp)
+{
+	kvfree(qp->rq.ring);
+	kfree(qp->held);
+	kvfree(qp->sq_ring);
 }
 
 static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
@@ -49,14 +56,11 @@ static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 	qp->sq_max_wr = cap->max_send_wr;
 	ropcie_req_init(&qp->req, qp->sq_ring, size, stride);
 
-	qp->rq.size = roundup_pow_of_two(max(cap->max_recv_wr, 1U));
-	qp->rq.stride = struct_size_t(struct ropcie_recv_wqe, sge,
-				      cap->max_recv_sge);
-	qp->rq.max_wr = cap->max_recv_wr;
-	qp->rq.max_sge = cap->max_recv_sge;
-	qp->rq.ring = kvcalloc(qp->rq.size, qp->rq.stride, GFP_KERNEL_ACCOUNT);
-	if (!qp->rq.ring) {
-		kvfree(qp->sq_ring);
+	if (qp->srq)
+		qp->held = kzalloc(qp->srq->rq.stride, GFP_KERNEL_ACCOUNT);
+	if ((qp->srq && !qp->held) ||
+	    ropcie_rq_create(&qp->rq, cap->max_recv_wr, cap->max_recv_sge)) {
+		free_queues(qp);
 		return -ENOMEM;
 	}
 	return 0;
@@ -129,12 +133,16 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	ret = check_caps(init);
 	if (ret)
 		return ret;
+	if (init->srq) {
+		init->cap.max_recv_wr = 0;
+		init->cap.max_recv_sge = 0;
+		qp->srq = to_rsrq(init->srq);
+	}
 	qp->dev = dev;
 	qp->init = *init;
 	qp->state = IB_QPS_RESET;
 	spin_lock_init(&qp->lock);
 	spin_lock_init(&qp->sq_lock);
-	spin_lock_init(&qp->rq.post_lock);
 	mutex_init(&qp->mutex);
 	INIT_LIST_HEAD(&qp->ready);
 	INIT_LIST_HEAD(&qp->blocked);
@@ -149,12 +157,9 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	mutex_lock(&dev->qp_mutex);
 	ret = name_qp(dev, qp, udata);
 	mutex_unlock(&dev->qp_mutex);
-	if (ret) {
-		kvfree(qp->rq.ring);
-		kvfree(qp->sq_ring);
-		return ret;
-	}
-	return 0;
+	if (ret)
+		free_queues(qp);
+	return ret;
 }
 
 /* Open both inbound queues and find the peer. Under qp->mutex. */
@@ -229,6 +234,7 @@ static void qp_reset(struct ropcie_qp *qp)
 	spin_lock_irqsave(&qp->rq.post_lock, flags);
 	qp->rq.head = 0;
 	qp->rq.tail = 0;
+	qp->holds = false;
 	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
 	memset(&qp->rsp, 0, sizeof(qp->rsp));
 	clear_bit(ROPCIE_QP_COMM_EST, &qp->flags);
@@ -493,8 +499,7 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	mutex_lock(&dev->qp_mutex);
 	rest_wc_name(dev, qp->wc_name);
 	mutex_unlock(&dev->qp_mutex);
-	kvfree(qp->rq.ring);
-	kvfree(qp->sq_ring);
+	free_queues(qp);
 	return 0;
 }
 

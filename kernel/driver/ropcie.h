@@ -10,7 +10,8 @@
  *   dev->qp_mutex   which queue pairs exist; process context
  *   qp->mutex       attributes and transitions of one QP; process context
  *   qp->lock        both engines of one QP, its state; bottom halves off
- *   qp->sq_lock, rq->post_lock   posters of one queue; interrupts off
+ *   qp->sq_lock, rq->post_lock   posters of one queue, and those who take from
+ *                   a shared one; interrupts off
  *   cq->lock        one CQ; interrupts off
  *   worker->lock    the ready list of one work consumer; interrupts off
  */
@@ -43,6 +44,7 @@
 #define ROPCIE_MAX_CQE BIT(20)
 #define ROPCIE_MAX_QP 16384
 #define ROPCIE_MAX_CQ 16384
+#define ROPCIE_MAX_SRQ 16384
 #define ROPCIE_MAX_PD 16384
 #define ROPCIE_MAX_MR 65535
 #define ROPCIE_FIRST_QPN 16 /* 0 and 1 are IBTA's, a few are left to grow */
@@ -68,6 +70,7 @@
  * @next_qpn: where the search for a free number starts
  * @num_qps: queue pairs that there are; under @qp_mutex
  * @num_cqs: completion queues that there are
+ * @num_srqs: shared receive queues that there are
  * @wc_names: names that rest, oldest first; under @qp_mutex
  * @num_wc_names: how many; under @qp_mutex
  * @pds: protection domain numbers
@@ -90,6 +93,7 @@ struct ropcie_dev {
 	u32 next_qpn;
 	u32 num_qps;
 	atomic_t num_cqs;
+	atomic_t num_srqs;
 	struct list_head wc_names;
 	u32 num_wc_names;
 	struct ida pds;
@@ -179,14 +183,15 @@ struct ropcie_recv_wqe {
 };
 
 /**
- * struct ropcie_rq - a receive queue
+ * struct ropcie_rq - a receive queue, of one QP or shared
  * @ring: @size entries of @stride bytes
  * @size: a power of two
  * @stride: bytes from one entry to the next
  * @max_wr: most entries in use
  * @max_sge: most SGEs of an entry
  * @head: next to post; written under @post_lock
- * @tail: oldest not completed; written under the QP's lock
+ * @tail: oldest not completed; written under the QP's lock. Of a shared
+ *	queue: oldest not taken, written under @post_lock
  * @post_lock: one poster at a time
  */
 struct ropcie_rq {
@@ -198,6 +203,18 @@ struct ropcie_rq {
 	u32 head;
 	u32 tail;
 	spinlock_t post_lock; /* one poster at a time */
+};
+
+/**
+ * struct ropcie_srq - a shared receive queue
+ * @ibsrq: what verbs sees
+ * @rq: the queue
+ * @limit: raise an event, and disarm, when it has less receives; 0 for never
+ */
+struct ropcie_srq {
+	struct ib_srq ibsrq;
+	struct ropcie_rq rq;
+	u32 limit;
 };
 
 enum ropcie_qp_flag {
@@ -222,7 +239,10 @@ enum ropcie_qp_flag {
  * @sq_lock: one poster at a time
  * @sq_max_wr: most send work requests
  * @rsp: responder
- * @rq: receive queue
+ * @rq: receive queue; of no entries with @srq
+ * @srq: shared receive queue, or NULL
+ * @held: copy of the receive that was taken from @srq
+ * @holds: there is one
  * @request_mq: where the peer's requests arrive
  * @response_mq: where the answers to own requests arrive
  * @tx: where both of the peer's queues are
@@ -255,6 +275,9 @@ struct ropcie_qp {
 	u32 sq_max_wr;
 	struct ropcie_responder rsp;
 	struct ropcie_rq rq;
+	struct ropcie_srq *srq;
+	struct ropcie_recv_wqe *held;
+	bool holds;
 
 	struct ropcie_mq request_mq;
 	struct ropcie_mq response_mq;
@@ -277,11 +300,13 @@ struct ropcie_qp {
 /**
  * struct ropcie_after - what is to be done when the locks are released
  * @overflow: CQs that lost an entry for the first time
+ * @srq_limit: shared receive queue that has come below its limit, or NULL
  * @lost: a completion of the QP was lost
  * @events: BIT(enum ib_event_type) to raise on the QP
  */
 struct ropcie_after {
 	struct ropcie_cq *overflow[2];
+	struct ropcie_srq *srq_limit;
 	bool lost;
 	unsigned long events;
 };
@@ -304,6 +329,11 @@ static inline struct ropcie_mr *to_rmr(struct ib_mr *ibmr)
 static inline struct ropcie_cq *to_rcq(struct ib_cq *ibcq)
 {
 	return container_of(ibcq, struct ropcie_cq, ibcq);
+}
+
+static inline struct ropcie_srq *to_rsrq(struct ib_srq *ibsrq)
+{
+	return container_of(ibsrq, struct ropcie_srq, ibsrq);
 }
 
 static inline struct ropcie_qp *to_rqp(struct ib_qp *ibqp)
@@ -384,11 +414,40 @@ void ropcie_free_wc_names(struct ropcie_dev *dev);
 /* All queue pairs to a peer that is gone go to ERR. Process context. */
 void ropcie_qp_peer_down(struct ropcie_dev *dev, struct ropcie_peer *peer);
 
+/* srq.c */
+int ropcie_rq_create(struct ropcie_rq *rq, u32 max_wr, u32 max_sge);
+int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
+		      struct ib_udata *udata);
+int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
+		      enum ib_srq_attr_mask mask, struct ib_udata *udata);
+int ropcie_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr);
+int ropcie_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata);
+
+/* The receive that is in use, or the next of the QP's own queue; or NULL. */
+struct ropcie_recv_wqe *ropcie_recv_current(struct ropcie_qp *qp);
+
+/**
+ * ropcie_recv_for() - the receive that a request may fill
+ * @qp: its lock is held
+ * @hdr: the request's header; one is taken from a shared queue if need be
+ * @after: is told when that queue comes below its limit
+ *
+ * Return: the receive, or NULL when there is none.
+ */
+struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp,
+					const struct ropcie_hdr *hdr,
+					struct ropcie_after *after);
+
+/* Be done with the current receive; qp->lock is held. */
+void ropcie_recv_release(struct ropcie_qp *qp);
+
 /* post.c */
 int ropcie_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		     const struct ib_send_wr **bad_wr);
 int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		     const struct ib_recv_wr **bad_wr);
+int ropcie_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
+			 const struct ib_recv_wr **bad_wr);
 
 /* What wc->qp is to be. */
 static inline struct ib_qp *ropcie_wc_qp(struct ropcie_qp *qp)

@@ -145,7 +145,7 @@ static bool execute(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 			  enum ib_wc_status status, struct ropcie_after *after)
 {
-	const struct ropcie_recv_wqe *wqe = ropcie_rq_at(&qp->rq, qp->rq.tail);
+	const struct ropcie_recv_wqe *wqe = ropcie_recv_current(qp);
 	struct ib_wc wc = {
 		.wr_id = wqe->wr_id,
 		.status = status,
@@ -167,8 +167,7 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 		}
 		solicited |= hdr->flags & ROPCIE_F_SOLICITED;
 	}
-	/* The poster may fill the entry again from here on. */
-	smp_store_release(&qp->rq.tail, qp->rq.tail + 1);
+	ropcie_recv_release(qp);
 	ropcie_cq_add(to_rcq(qp->ibqp.recv_cq), &wc, solicited, after);
 }
 
@@ -191,13 +190,12 @@ static void deny(struct ropcie_qp *qp, struct ropcie_after *after)
 static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		    struct ropcie_after *after)
 {
-	u32 ready = ropcie_rq_ready(&qp->rq);
-	struct ropcie_recv_wqe *wqe = ropcie_rq_at(&qp->rq, qp->rq.tail);
+	struct ropcie_recv_wqe *wqe = ropcie_recv_for(qp, &rec->hdr, after);
 	struct ropcie_rsp_place where;
 	u64 orig = 0;
 
-	switch (ropcie_rsp_request(&qp->rsp, &rec->hdr, ready,
-				   ready ? wqe->length : 0, &where)) {
+	switch (ropcie_rsp_request(&qp->rsp, &rec->hdr, wqe ? 1 : 0,
+				   wqe ? wqe->length : 0, &where)) {
 	case ROPCIE_RSP_DROP:
 		break;
 	case ROPCIE_RSP_PLACE:

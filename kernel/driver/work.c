@@ -189,6 +189,20 @@ static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 	return ret;
 }
 
+/*
+ * Receives that the peer may count on. There is no promise for a shared queue,
+ * so the peer is told to send as if there were always some (IBTA 9.7.7.2).
+ */
+static u32 credits(const struct ropcie_qp *qp)
+{
+	u32 ready = ropcie_rq_ready(&qp->rq);
+
+	if (qp->srq)
+		return ROPCIE_PSN_MASK;
+	/* One of them may be in use already. */
+	return ready ? ready - ropcie_rsp_holds_receive(&qp->rsp) : 0;
+}
+
 /* Answers until none is owed, the lane is full, or over the budget (true). */
 static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 {
@@ -197,14 +211,9 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 	int ret;
 
 	while (qp->connected && ropcie_rsp_owes(&qp->rsp)) {
-		u32 ready = ropcie_rq_ready(&qp->rq);
-
 		if (spent >= budget)
 			return true;
-		/* One of them may be in use already. */
-		if (ready)
-			ready -= ropcie_rsp_holds_receive(&qp->rsp);
-		ropcie_rsp_answer(&qp->rsp, ready, &hdr);
+		ropcie_rsp_answer(&qp->rsp, credits(qp), &hdr);
 		ret = send_answer(qp, &hdr);
 		if (ret == -EAGAIN && block(qp))
 			continue;
@@ -291,7 +300,7 @@ static void flush(struct ropcie_qp *qp, struct ropcie_after *after)
 
 	while (ropcie_req_flush(&qp->req, &comp))
 		send_complete(qp, &comp, after);
-	while (ropcie_rq_ready(&qp->rq))
+	while (ropcie_recv_current(qp))
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR, after);
 }
 
@@ -309,6 +318,9 @@ static void complete_sends(struct ropcie_qp *qp, struct ropcie_after *after)
 void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	lockdep_assert_held(&qp->lock);
+	/* It takes nothing from a shared queue any more (IBTA 11.6.3.4). */
+	if (qp->srq && qp->state != IB_QPS_ERR)
+		ropcie_after_event(after, IB_EVENT_QP_LAST_WQE_REACHED);
 	WRITE_ONCE(qp->state, IB_QPS_ERR);
 	/*
 	 * Either the flush finds a receive, or its poster finds ERR. Pairs
@@ -456,6 +468,18 @@ static void completion_lost(struct ropcie_qp *qp, struct ropcie_after *after)
 	spin_unlock_bh(&qp->lock);
 }
 
+static void raise_srq_limit(struct ropcie_srq *srq)
+{
+	struct ib_event event = {
+		.device = srq->ibsrq.device,
+		.element.srq = &srq->ibsrq,
+		.event = IB_EVENT_SRQ_LIMIT_REACHED,
+	};
+
+	if (srq->ibsrq.event_handler)
+		srq->ibsrq.event_handler(&event, srq->ibsrq.srq_context);
+}
+
 void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	struct ib_event event = {
@@ -470,6 +494,8 @@ void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after)
 	for (i = 0; i < ARRAY_SIZE(after->overflow); i++)
 		if (after->overflow[i])
 			raise_cq_error(after->overflow[i]);
+	if (after->srq_limit)
+		raise_srq_limit(after->srq_limit);
 	if (!qp->ibqp.event_handler)
 		return;
 	for_each_set_bit(bit, &after->events, BITS_PER_LONG) {

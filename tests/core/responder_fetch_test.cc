@@ -163,6 +163,27 @@ TEST_F(FetchResponder, ImmediateDataTakeAReceiveAtTheEnd) {
   ExpectAck(ROPCIE_ACK, 101);
 }
 
+TEST_F(FetchResponder, SaysWhichRequestWillTakeAReceive) {
+  ropcie_hdr hdr = Write(100, kOnly | ROPCIE_F_IMM, 10, 10);
+  EXPECT_TRUE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  hdr.psn = 99;
+  EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr)) << "was seen before";
+  hdr.psn = 100;
+  hdr.src_qpn++;
+  EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr)) << "is of a stranger";
+  hdr = Write(100, kOnly, 10, 10);
+  EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  hdr.op = ROPCIE_OP_SEND;
+  EXPECT_TRUE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  hdr.flags = kLast;
+  EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr)) << "holds one already";
+  hdr = Read(100, 10);
+  EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_OP);
+  hdr = Write(100, kOnly | ROPCIE_F_IMM, 10, 10);
+  EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr)) << "is dead";
+}
+
 TEST_F(FetchResponder, WhatTheQueuePairDoesNotAllowIsAnInvalidRequest) {
   Connect(0);
   EXPECT_EQ(Come(Write(100, kOnly, 10, 10)), ROPCIE_RSP_INVALID);

@@ -393,6 +393,86 @@ void DestroyWhilePolled(ErrorCase& test) {
   test.Step();
 }
 
+void ModifySrq(ErrorCase& test, ibv_srq* srq, int mask, uint32_t value,
+               int right, const std::string& what) {
+  ibv_srq_attr attr = {.max_wr = value, .max_sge = 0, .srq_limit = value};
+  const int error = ibv_modify_srq(srq, &attr, mask);
+  test.report.Expect(error == right, what, ": error ", error, ", expected ",
+                     right);
+}
+
+void PostSrq(ibv_srq* srq, uint64_t wr_id) {
+  ibv_recv_wr wr{};
+  ibv_recv_wr* bad = nullptr;
+  wr.wr_id = wr_id;
+  CheckErrno(ibv_post_srq_recv(srq, &wr, &bad), "ibv_post_srq_recv");
+}
+
+// A shared receive queue: who gets what, its limit, what is left of it.
+void SharedReceives(ErrorCase& test) {
+  ibv_srq_init_attr init{};
+  init.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
+  const SrqPtr srq(ibv_create_srq(test.device.pd.get(), &init));
+  CheckErrno(srq == nullptr ? errno : 0, "ibv_create_srq");
+  QpConfig config;
+  config.srq = test.requester ? nullptr : srq.get();
+  const Connection connection = Connect(test.device, test.side, config);
+  ibv_qp* qp = connection.qp.get();
+  ibv_recv_wr recv{};
+  ibv_recv_wr* bad = nullptr;
+  if (!test.requester) {
+    for (uint64_t id = 1; id <= init.attr.max_wr; ++id) {
+      PostSrq(srq.get(), id);
+    }
+    test.report.Expect(ibv_post_srq_recv(srq.get(), &recv, &bad) == ENOMEM,
+                       "more receives than an SRQ holds");
+    ModifySrq(test, srq.get(), IBV_SRQ_LIMIT, 3, 0, "limit");
+    ModifySrq(test, srq.get(), IBV_SRQ_LIMIT, 99, EINVAL, "limit too high");
+    test.report.ExpectErrno(ibv_post_recv(qp, &recv, &bad), {EINVAL},
+                            "ibv_post_recv on a QP with an SRQ");
+    test.report.Expect(ibv_destroy_srq(srq.get()) == EBUSY,
+                       "an SRQ in use is destroyed");
+  }
+  test.Step();
+  if (test.requester) {
+    for (uint64_t id = 1; id <= 6; ++id) {
+      PostSend(qp, id, {});
+    }
+    ExpectCompletions(test, connection.send_cq.get(),
+                      Sequence(1, 6, IBV_WC_SUCCESS), "sends");
+  } else {
+    test.report.Expect(NextEvent(test) == IBV_EVENT_SRQ_LIMIT_REACHED,
+                       "no event of the limit");
+    ExpectCompletions(test, connection.recv_cq.get(),
+                      Sequence(1, 6, IBV_WC_SUCCESS), "receives");
+    ModifySrq(test, srq.get(), IBV_SRQ_MAX_WR, 1, EINVAL, "too small");
+    ModifySrq(test, srq.get(), IBV_SRQ_MAX_WR, 100, 0, "larger");
+    for (uint64_t id = 9; id <= 99; ++id) {
+      PostSrq(srq.get(), id);
+    }
+    ibv_srq_attr attr{};
+    CheckErrno(ibv_query_srq(srq.get(), &attr), "ibv_query_srq");
+    test.report.Expect(attr.max_wr >= 100 && attr.srq_limit == 0,
+                       "the SRQ's attributes are wrong");
+  }
+  test.Step();
+  if (test.requester) {
+    for (uint64_t id = 1; id <= 50; ++id) {
+      PostSend(qp, id, {});
+    }
+    ExpectCompletions(test, connection.send_cq.get(),
+                      Sequence(1, 50, IBV_WC_SUCCESS), "sends");
+  } else {
+    ExpectCompletions(test, connection.recv_cq.get(),
+                      Sequence(7, 56, IBV_WC_SUCCESS), "receives");
+    ToState(qp, IBV_QPS_ERR);
+    test.report.Expect(NextEvent(test) == IBV_EVENT_QP_LAST_WQE_REACHED,
+                       "no event of the last receive");
+    ExpectCompletions(test, connection.recv_cq.get(), {}, "after ERR");
+  }
+  test.Step();
+}
+
 }  // namespace
 
 std::vector<NamedCase> QueueCases() {
@@ -407,6 +487,7 @@ std::vector<NamedCase> QueueCases() {
       {"post in the wrong state", PostInWrongState},
       {"malformed work requests", MalformedRequests},
       {"too much inline data", InlineTooLong},
+      {"shared receive queue", SharedReceives},
       {"a CQ overflows", CqOverflow},
       {"QPs are destroyed while their CQ is polled", DestroyWhilePolled},
   };

@@ -124,6 +124,7 @@ QpPtr CreateQp(const Device& device, ibv_cq* send_cq, ibv_cq* recv_cq,
   init.send_cq = send_cq;
   init.recv_cq = recv_cq;
   init.cap = config->cap;
+  init.srq = config->srq;
   init.qp_type = IBV_QPT_RC;
   QpPtr qp(ibv_create_qp(device.pd.get(), &init));
   CheckErrno(qp == nullptr ? errno : 0, "ibv_create_qp");

@@ -68,6 +68,7 @@ struct QpConfig {
   uint8_t retry_cnt = 7;
   uint8_t timeout = 14;  // 67 ms
   uint8_t rd_atomic = 0;
+  ibv_srq* srq = nullptr;
   int recv_cqe = 0;  // entries of the receive CQ; 0 for max_recv_wr
 };
 

@@ -1,0 +1,16 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2
+#
+# Shared receive queues under other people's programs: rdma-core's example with
+# 16 queue pairs, and perftest.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+
+pair 18515 ibv_srq_pingpong -g GID -n 500 -q 16
+pair 18515 ibv_srq_pingpong -g GID -n 500 -q 16 -e -s 100000 -r 300
+pass "ibv_srq_pingpong"
+pair 18515 ib_send_lat --use-srq
+pair 18515 ib_send_bw --use-srq -q 8 -n 200
+pair 18515 ib_send_bw --use-srq -b -n 200
+pass "ib_send_lat, ib_send_bw"
