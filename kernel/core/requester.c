@@ -320,6 +320,8 @@ bool ropcie_req_response(struct ropcie_requester *req,
 	bool ack = hdr->syndrome == ROPCIE_ACK;
 	/* First PSN that the answer does not call done. */
 	u32 psn = ropcie_psn_add(hdr->psn, ack);
+	u32 limit = req->credit_limit;
+	bool waits = req->rnr_wait, moves;
 
 	if (req->error || hdr->src_qpn != req->attr.dest_qpn)
 		return false;
@@ -330,10 +332,14 @@ bool ropcie_req_response(struct ropcie_requester *req,
 	if (req->fetches && ropcie_psn_diff(psn, fetch_psn(req)) > 0)
 		return false;
 
+	moves = psn != req->acked_psn;
 	acknowledge(req, psn, now);
-	if (ack)
+	if (ack) {
 		take_credits(req, hdr);
-	else if (hdr->syndrome == ROPCIE_RNR_NAK)
+		return moves || limit != req->credit_limit ||
+		       waits != req->rnr_wait;
+	}
+	if (hdr->syndrome == ROPCIE_RNR_NAK)
 		on_rnr(req, hdr, now);
 	else if (hdr->syndrome == ROPCIE_NAK_SEQ)
 		retry(req, psn);

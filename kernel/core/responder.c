@@ -41,12 +41,34 @@ void ropcie_rsp_fail(struct ropcie_responder *rsp,
 	owe(rsp, syndrome);
 }
 
-void ropcie_rsp_fail_read(struct ropcie_responder *rsp,
+/* The next fetch has all of its answer. */
+static void fetch_answered(struct ropcie_responder *rsp)
+{
+	if (rsp->fetch_next++ == rsp->fetch_done)
+		rsp->fetch_done++;
+}
+
+bool ropcie_rsp_fail_read(struct ropcie_responder *rsp,
 			  enum ropcie_syndrome syndrome)
 {
+	u32 psn = read_psn(fetch_at(rsp, rsp->fetch_next));
+
+	if (rsp->fetch_next != rsp->fetch_done) {
+		fetch_answered(rsp);
+		return false;
+	}
+	ropcie_rsp_stop(rsp);
 	ropcie_rsp_fail(rsp, syndrome);
-	rsp->nak_psn = read_psn(fetch_at(rsp, rsp->fetch_next));
+	rsp->nak_psn = psn;
+	return true;
+}
+
+void ropcie_rsp_stop(struct ropcie_responder *rsp)
+{
 	rsp->fetch_next = rsp->fetch_head;
+	rsp->fetch_done = rsp->fetch_head;
+	rsp->owes = false;
+	rsp->starved = false;
 }
 
 static enum ropcie_rsp_verdict invalid(struct ropcie_responder *rsp)
@@ -55,15 +77,23 @@ static enum ropcie_rsp_verdict invalid(struct ropcie_responder *rsp)
 	return ROPCIE_RSP_INVALID;
 }
 
+/*
+ * Is @hdr the fetch @f, or the rest of it (READ)? @off becomes where that
+ * begins. A new request with an old PSN is none of them.
+ */
 static bool same_fetch(const struct ropcie_rsp_fetch *f,
-		       const struct ropcie_hdr *hdr)
+		       const struct ropcie_hdr *hdr, u32 *off)
 {
 	u32 nth = (hdr->psn - f->hdr.psn) & ROPCIE_PSN_MASK;
 
-	if (hdr->op != f->hdr.op)
+	if (hdr->op != f->hdr.op || hdr->imm != f->hdr.imm ||
+	    hdr->rkey != f->hdr.rkey ||
+	    nth >= (hdr->op == ROPCIE_OP_READ ?
+		    ropcie_num_psn(f->hdr.msg_len, f->hdr.imm) : 1))
 		return false;
-	return hdr->op == ROPCIE_OP_READ ?
-		       nth < ropcie_num_psn(f->hdr.msg_len, f->hdr.imm) : !nth;
+	*off = nth * f->hdr.imm;
+	return hdr->addr == f->hdr.addr + *off &&
+	       hdr->msg_len == f->hdr.msg_len - *off;
 }
 
 /*
@@ -74,17 +104,17 @@ static bool same_fetch(const struct ropcie_rsp_fetch *f,
 static void repeat_fetch(struct ropcie_responder *rsp,
 			 const struct ropcie_hdr *hdr)
 {
-	u32 oldest = rsp->fetch_head -
-		     min_t(u32, rsp->fetch_head, ROPCIE_RSP_DEPTH);
-	u32 idx = rsp->fetch_next;
+	u32 left = rsp->fetch_known - (rsp->fetch_head - rsp->fetch_next);
+	u32 idx = rsp->fetch_next, off;
 
-	while (idx != oldest && !same_fetch(fetch_at(rsp, idx - 1), hdr))
+	while (left && !same_fetch(fetch_at(rsp, idx - 1), hdr, &off)) {
 		idx--;
-	if (idx == oldest)
+		left--;
+	}
+	if (!left)
 		return;
 	rsp->fetch_next = --idx;
-	fetch_at(rsp, idx)->off = ((hdr->psn - fetch_at(rsp, idx)->hdr.psn) &
-				   ROPCIE_PSN_MASK) * hdr->imm;
+	fetch_at(rsp, idx)->off = off;
 	while (++idx != rsp->fetch_head)
 		fetch_at(rsp, idx)->off = 0;
 }
@@ -127,8 +157,9 @@ static bool allowed(const struct ropcie_responder *rsp, u8 op)
 static enum ropcie_rsp_verdict fetch_request(struct ropcie_responder *rsp,
 					     const struct ropcie_hdr *hdr)
 {
+	/* What is only repeated does not count: its data have arrived once. */
 	if (rsp->in_msg ||
-	    rsp->fetch_head - rsp->fetch_next >= rsp->attr.max_rd_atomic)
+	    rsp->fetch_head - rsp->fetch_done >= rsp->attr.max_rd_atomic)
 		return invalid(rsp);
 	if (hdr->op == ROPCIE_OP_READ)
 		return ROPCIE_RSP_READ;
@@ -230,6 +261,15 @@ void ropcie_rsp_fetched(struct ropcie_responder *rsp,
 	struct ropcie_rsp_fetch *f = fetch_at(rsp, rsp->fetch_head++);
 	bool read = hdr->op == ROPCIE_OP_READ;
 
+	if (rsp->fetch_known < ROPCIE_RSP_DEPTH)
+		rsp->fetch_known++;
+	/*
+	 * Whoever asks for this has all but the last answers: give up what is
+	 * still being repeated of those before.
+	 */
+	while (rsp->fetch_head - rsp->fetch_next > rsp->attr.max_rd_atomic &&
+	       rsp->fetch_next != rsp->fetch_done)
+		rsp->fetch_next++;
 	f->hdr = *hdr;
 	f->off = 0;
 	f->orig = orig;
@@ -298,7 +338,7 @@ void ropcie_rsp_answered(struct ropcie_responder *rsp,
 	if (hdr->op != ROPCIE_OP_ACK) {
 		if (hdr->op == ROPCIE_OP_ATOMIC_RESP ||
 		    (hdr->flags & ROPCIE_F_LAST))
-			rsp->fetch_next++;
+			fetch_answered(rsp);
 		return;
 	}
 	rsp->owes = false;

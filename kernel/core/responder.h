@@ -78,7 +78,10 @@ struct ropcie_rsp_fetch {
  * @starved: the last answer said that there are, or were, no receives
  * @fetch: the last READs and atomics, a ring
  * @fetch_head: where the next one goes
+ * @fetch_known: how many there are in it
  * @fetch_next: the next to answer
+ * @fetch_done: the first that was not answered yet. What lies before it and
+ *	at or behind @fetch_next is answered again
  * @attr: attributes
  */
 struct ropcie_responder {
@@ -98,7 +101,9 @@ struct ropcie_responder {
 	u32 msg_off;
 	struct ropcie_rsp_fetch fetch[ROPCIE_RSP_DEPTH];
 	u32 fetch_head;
+	u32 fetch_known;
 	u32 fetch_next;
+	u32 fetch_done;
 	struct ropcie_rsp_attr attr;
 };
 
@@ -184,9 +189,18 @@ void ropcie_rsp_fail(struct ropcie_responder *rsp, enum ropcie_syndrome syndrome
  * ropcie_rsp_fail_read() - the READ to be answered next may not be, any more
  * @rsp: responder
  * @syndrome: fatal NAK to owe
+ *
+ * Return: false when it was only being repeated: the peer may have all of it,
+ * so it is passed over.
  */
-void ropcie_rsp_fail_read(struct ropcie_responder *rsp,
+bool ropcie_rsp_fail_read(struct ropcie_responder *rsp,
 			  enum ropcie_syndrome syndrome);
+
+/**
+ * ropcie_rsp_stop() - answer nothing more of what has come
+ * @rsp: responder
+ */
+void ropcie_rsp_stop(struct ropcie_responder *rsp);
 
 /* Is there an answer to send? */
 static inline bool ropcie_rsp_owes(const struct ropcie_responder *rsp)

@@ -130,14 +130,15 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 
 	if (ropcie_udata_unknown(udata))
 		return -EOPNOTSUPP;
-	ret = check_caps(init);
-	if (ret)
-		return ret;
 	if (init->srq) {
+		/* IBTA 11.2.4.1: they are ignored. */
 		init->cap.max_recv_wr = 0;
 		init->cap.max_recv_sge = 0;
 		qp->srq = to_rsrq(init->srq);
 	}
+	ret = check_caps(init);
+	if (ret)
+		return ret;
 	qp->dev = dev;
 	qp->init = *init;
 	qp->state = IB_QPS_RESET;
@@ -382,6 +383,7 @@ static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 	qp->req.attr.rnr_retry = qp->attr.rnr_retry;
 	qp->req.attr.max_rd_atomic = qp->attr.max_rd_atomic;
 	qp->rsp.attr.min_rnr_timer = qp->attr.min_rnr_timer;
+	qp->rsp.attr.max_rd_atomic = qp->attr.max_dest_rd_atomic;
 	qp->rsp.attr.access = qp->attr.qp_access_flags;
 	qp->req.draining = next == IB_QPS_SQD;
 	if (next != cur)
@@ -508,6 +510,7 @@ static void qp_link_lost(struct ropcie_qp *qp)
 	struct ropcie_after after = {};
 
 	spin_lock_bh(&qp->lock);
+	ropcie_rsp_stop(&qp->rsp);
 	if (qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET) {
 		ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
 		ropcie_qp_to_error(qp, &after);

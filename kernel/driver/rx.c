@@ -57,6 +57,54 @@ static bool place(struct ropcie_qp *qp, const struct ropcie_sge *sge,
 	return true;
 }
 
+/* Bytes of the last naturally aligned word of a range, at most 8. */
+static u32 tail_length(const struct ropcie_mr *mr, u64 addr, u32 len)
+{
+	struct ropcie_vec last;
+	u32 nvec = 0;
+
+	ropcie_mr_map(&mr->core, addr + len - 1, 1, &last, 1, &nvec);
+	return min_t(u32, len, ((unsigned long)last.base & 7) + 1);
+}
+
+/* The end of a WRITE: an aligned word of 1, 2, 4 or 8 bytes is not torn. */
+static void put_tail(const struct ropcie_mr *mr, u64 addr, u32 len,
+		     const struct ropcie_rec *rec, u32 from)
+{
+	union {
+		u64 u64;
+		u32 u32;
+		u16 u16;
+		u8 u8;
+	} word;
+	struct ropcie_vec in = { .base = &word, .len = len };
+	struct ropcie_vec to[2];
+	u32 nvec = 0;
+
+	if (WARN_ON_ONCE(ropcie_mr_map(&mr->core, addr, len, to, 2, &nvec) !=
+			 len))
+		return;
+	if (nvec > 1 || !is_power_of_2(len) ||
+	    !IS_ALIGNED((unsigned long)to[0].base, len)) {
+		ropcie_rec_scatter(rec, from, to, nvec);
+		return;
+	}
+	ropcie_rec_scatter(rec, from, &in, 1);
+	switch (len) {
+	case 8:
+		WRITE_ONCE(*(u64 *)to[0].base, word.u64);
+		break;
+	case 4:
+		WRITE_ONCE(*(u32 *)to[0].base, word.u32);
+		break;
+	case 2:
+		WRITE_ONCE(*(u16 *)to[0].base, word.u16);
+		break;
+	default:
+		WRITE_ONCE(*(u8 *)to[0].base, word.u8);
+	}
+}
+
 /*
  * Copy the payload of a WRITE. The right to all of it is checked before the
  * first byte is written, and at each record again.
@@ -71,6 +119,7 @@ static bool place_remote(struct ropcie_qp *qp,
 		.lkey = where->rkey,
 	};
 	struct ropcie_mr *mr;
+	u32 tail;
 	bool ok;
 
 	/* IBTA 9.7.4.1.4: the key of a WRITE of no bytes is not looked at. */
@@ -79,14 +128,15 @@ static bool place_remote(struct ropcie_qp *qp,
 	mr = ropcie_mr_get(qp, &piece, ROPCIE_ACCESS_REMOTE_WRITE);
 	if (!mr)
 		return false;
-	/* Programs poll the last byte of a message: it lands last. */
-	piece.length = rec->hdr.frag_len - where->last;
+	/* Programs poll the end of a message: its last word lands last. */
+	tail = where->last ? tail_length(mr, where->addr, rec->hdr.frag_len) :
+			     0;
+	piece.length = rec->hdr.frag_len - tail;
 	ok = scatter_piece(mr, &piece, rec, 0);
-	if (ok && where->last) {
-		smp_wmb(); /* the rest before the last byte */
-		piece.addr += piece.length;
-		piece.length = 1;
-		ok = scatter_piece(mr, &piece, rec, rec->hdr.frag_len - 1);
+	if (ok && tail) {
+		smp_wmb(); /* the rest before the last word */
+		put_tail(mr, where->addr + piece.length, tail, rec,
+			 piece.length);
 	}
 	ropcie_mr_put(mr);
 	return ok;

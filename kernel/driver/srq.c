@@ -51,54 +51,52 @@ int ropcie_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	return 0;
 }
 
-/* A ring of another size, with what is in it (IBTA 11.2.3.3). */
-static int resize(struct ropcie_srq *srq, u32 max_wr)
+/* Take the receives of @rq over into the ring of @new; rq->post_lock is held. */
+static void move_receives(struct ropcie_rq *rq, struct ropcie_rq *new)
 {
-	struct ropcie_rq *rq = &srq->rq, new;
-	unsigned long flags;
-	u32 i, num;
-	int ret;
+	u32 i, num = rq->head - rq->tail;
 
-	if (!max_wr || max_wr > ROPCIE_MAX_WR)
-		return -EINVAL;
-	ret = ropcie_rq_create(&new, max_wr, rq->max_sge);
-	if (ret)
-		return ret;
-	spin_lock_irqsave(&rq->post_lock, flags);
-	num = rq->head - rq->tail;
-	if (num > max_wr || srq->limit > max_wr) {
-		ret = -EINVAL;
-	} else {
-		for (i = 0; i < num; i++)
-			memcpy(ropcie_rq_at(&new, i),
-			       ropcie_rq_at(rq, rq->tail + i), rq->stride);
-		swap(rq->ring, new.ring);
-		rq->size = new.size;
-		rq->max_wr = max_wr;
-		rq->tail = 0;
-		rq->head = num;
-	}
-	spin_unlock_irqrestore(&rq->post_lock, flags);
-	kvfree(new.ring);
-	return ret;
+	for (i = 0; i < num; i++)
+		memcpy(ropcie_rq_at(new, i), ropcie_rq_at(rq, rq->tail + i),
+		       rq->stride);
+	swap(rq->ring, new->ring);
+	rq->size = new->size;
+	rq->max_wr = new->max_wr;
+	rq->tail = 0;
+	rq->head = num;
 }
 
 int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 		      enum ib_srq_attr_mask mask, struct ib_udata *udata)
 {
 	struct ropcie_srq *srq = to_rsrq(ibsrq);
-	u32 max_wr = mask & IB_SRQ_MAX_WR ? attr->max_wr : srq->rq.max_wr;
+	struct ropcie_rq *rq = &srq->rq, new = {};
+	u32 max_wr, limit;
+	unsigned long flags;
 	int ret = 0;
 
 	if (mask & ~(IB_SRQ_MAX_WR | IB_SRQ_LIMIT) ||
 	    ropcie_udata_unknown(udata))
 		return -EOPNOTSUPP;
-	if ((mask & IB_SRQ_LIMIT) && attr->srq_limit > max_wr)
-		return -EINVAL;
-	if (mask & IB_SRQ_MAX_WR)
-		ret = resize(srq, attr->max_wr);
-	if (!ret && (mask & IB_SRQ_LIMIT))
-		WRITE_ONCE(srq->limit, attr->srq_limit);
+	if (mask & IB_SRQ_MAX_WR) {
+		if (!attr->max_wr || attr->max_wr > ROPCIE_MAX_WR)
+			return -EINVAL;
+		ret = ropcie_rq_create(&new, attr->max_wr, rq->max_sge);
+		if (ret)
+			return ret;
+	}
+	spin_lock_irqsave(&rq->post_lock, flags);
+	max_wr = mask & IB_SRQ_MAX_WR ? attr->max_wr : rq->max_wr;
+	limit = mask & IB_SRQ_LIMIT ? attr->srq_limit : srq->limit;
+	if (limit > max_wr || rq->head - rq->tail > max_wr) {
+		ret = -EINVAL;
+	} else {
+		if (new.ring)
+			move_receives(rq, &new);
+		WRITE_ONCE(srq->limit, limit);
+	}
+	spin_unlock_irqrestore(&rq->post_lock, flags);
+	kvfree(new.ring);
 	return ret;
 }
 

@@ -211,15 +211,15 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 	int ret;
 
 	while (qp->connected && ropcie_rsp_owes(&qp->rsp)) {
-		if (spent >= budget)
-			return true;
 		ropcie_rsp_answer(&qp->rsp, credits(qp), &hdr);
+		if (spent && spent + hdr.frag_len > budget)
+			return true;
 		ret = send_answer(qp, &hdr);
 		if (ret == -EAGAIN && block(qp))
 			continue;
 		if (ret == -EACCES) {
-			ropcie_rsp_fail_read(&qp->rsp, ROPCIE_NAK_REM_ACCESS);
-			*denied = true;
+			*denied |= ropcie_rsp_fail_read(&qp->rsp,
+							ROPCIE_NAK_REM_ACCESS);
 			continue;
 		}
 		if (ret)
@@ -248,6 +248,10 @@ bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
 	bool denied = false, more;
 
 	lockdep_assert_held(&qp->lock);
+	/* A QP that has ended owes nothing but the reason. */
+	if (qp->state == IB_QPS_RESET ||
+	    (qp->state == IB_QPS_ERR && !qp->rsp.dead))
+		return false;
 	if (qp->rsp.starved && ropcie_rq_ready(&qp->rq))
 		ropcie_rsp_replenished(&qp->rsp);
 	more = answer_loop(qp, budget, &denied);
@@ -315,9 +319,30 @@ static void complete_sends(struct ropcie_qp *qp, struct ropcie_after *after)
 		ropcie_qp_to_error(qp, after);
 }
 
+/*
+ * Acknowledge what was received, and then answer nothing any more: a QP in ERR
+ * reads no memory for its peer. With a NAK that is owed or sent, what was asked
+ * for before it is answered all the same.
+ */
+static void stop_responder(struct ropcie_qp *qp)
+{
+	bool denied = false;
+
+	if (qp->connected && qp->rsp.owes &&
+	    qp->rsp.fetch_next == qp->rsp.fetch_head) {
+		answer_loop(qp, 0, &denied);
+		ropcie_mq_flush(&qp->tx);
+	}
+	ropcie_rsp_stop(&qp->rsp);
+}
+
 void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	lockdep_assert_held(&qp->lock);
+	if (qp->state == IB_QPS_RESET)
+		return;
+	if (!qp->rsp.dead)
+		stop_responder(qp);
 	/* It takes nothing from a shared queue any more (IBTA 11.6.3.4). */
 	if (qp->srq && qp->state != IB_QPS_ERR)
 		ropcie_after_event(after, IB_EVENT_QP_LAST_WQE_REACHED);

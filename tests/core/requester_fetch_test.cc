@@ -293,5 +293,13 @@ TEST_F(Fetch, PlaceThatMayNotBeIsALocalError) {
   ExpectComplete(2, ROPCIE_WC_LOC_PROT_ERR);
 }
 
+TEST_F(Fetch, AcknowledgeThatSaysNothingNewIsNoReasonToRun) {
+  Post(1, 10, 0, ROPCIE_OP_WRITE);
+  SendAll();
+  EXPECT_TRUE(Ack(100, 1, 3));
+  EXPECT_FALSE(Ack(100, 1, 3));
+  EXPECT_TRUE(Ack(100, 1, 4)) << "more credits";
+}
+
 }  // namespace
 }  // namespace ropcie

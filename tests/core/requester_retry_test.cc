@@ -94,7 +94,7 @@ TEST_F(Requester, CreditsEndAnRnrWait) {
   SendAll();
   Rnr(100, 0);
   EXPECT_EQ(Next(), ROPCIE_REQ_WAIT);
-  EXPECT_TRUE(Ack(99, 0, 0));
+  EXPECT_FALSE(Ack(99, 0, 0));
   EXPECT_EQ(Next(), ROPCIE_REQ_WAIT) << "no credits yet";
   EXPECT_TRUE(Ack(99, 0, 1));
   EXPECT_EQ(SendAll().size(), 1U);

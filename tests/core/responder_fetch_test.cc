@@ -277,6 +277,78 @@ TEST_F(FetchResponder, ReadThatComesAgainGoesOnWhereItAsks) {
   EXPECT_FALSE(ropcie_rsp_owes(&rsp_));
 }
 
+TEST_F(FetchResponder, RepetitionsDoNotCountAndGiveWay) {
+  TakeRead(100, 10);
+  TakeRead(101, 10);
+  Answer();
+  Answer();
+  EXPECT_EQ(Come(Read(100, 10)), ROPCIE_RSP_DROP);
+  EXPECT_TRUE(ropcie_rsp_owes(&rsp_));
+  // The peer has both answers by now, and goes on.
+  TakeRead(102, 10);
+  ExpectData(101, 0, 10, ROPCIE_F_FIRST | ROPCIE_F_LAST);
+  TakeRead(103, 10);
+  ExpectData(102, 0, 10, ROPCIE_F_FIRST | ROPCIE_F_LAST);
+  ExpectData(103, 0, 10, ROPCIE_F_FIRST | ROPCIE_F_LAST);
+  EXPECT_FALSE(ropcie_rsp_owes(&rsp_));
+}
+
+TEST_F(FetchResponder, RepetitionThatMayNotBeIsPassedOver) {
+  TakeRead(100, 10);
+  TakeAtomic(101, 3);
+  Answer();
+  Answer();
+  EXPECT_EQ(Come(Read(100, 10)), ROPCIE_RSP_DROP);
+  EXPECT_FALSE(ropcie_rsp_fail_read(&rsp_, ROPCIE_NAK_REM_ACCESS));
+  ExpectValue(101, 3);
+  EXPECT_FALSE(ropcie_rsp_owes(&rsp_));
+  TakeRead(102, 10);
+}
+
+TEST_F(FetchResponder, RepetitionHasToBeTheSameRequest) {
+  TakeRead(100, 3 * kFrag);
+  for (int i = 0; i < 3; i++) {
+    Answer();
+  }
+  ropcie_hdr hdr = Read(101, 2 * kFrag, kAddr + kFrag);
+  hdr.imm = 2 * kFrag;
+  EXPECT_EQ(Come(hdr), ROPCIE_RSP_DROP) << "another size of records";
+  hdr = Read(101, 2 * kFrag + 1, kAddr + kFrag);
+  EXPECT_EQ(Come(hdr), ROPCIE_RSP_DROP) << "more than it was";
+  hdr = Read(101, 2 * kFrag);
+  EXPECT_EQ(Come(hdr), ROPCIE_RSP_DROP) << "from elsewhere";
+  hdr = Read(101, 2 * kFrag, kAddr + kFrag);
+  hdr.rkey++;
+  EXPECT_EQ(Come(hdr), ROPCIE_RSP_DROP) << "another key";
+  EXPECT_FALSE(ropcie_rsp_owes(&rsp_));
+  hdr.rkey--;
+  EXPECT_EQ(Come(hdr), ROPCIE_RSP_DROP);
+  ExpectData(101, kFrag, kFrag, 0);
+}
+
+TEST_F(FetchResponder, StoppedItAnswersNothing) {
+  TakeRead(100, 10);
+  const ropcie_hdr hdr = Write(101, kOnly, 1, 1);
+  EXPECT_EQ(Come(hdr), ROPCIE_RSP_WRITE);
+  ropcie_rsp_placed(&rsp_, &hdr);
+  ropcie_rsp_stop(&rsp_);
+  EXPECT_FALSE(ropcie_rsp_owes(&rsp_));
+}
+
+TEST_F(FetchResponder, CountsGoRound) {
+  rsp_.fetch_head = rsp_.fetch_next = rsp_.fetch_done = UINT32_MAX - 1;
+  for (uint32_t i = 0; i < 5; i++) {
+    TakeAtomic(100 + i, i);
+    ExpectValue(100 + i, i);
+  }
+  EXPECT_EQ(Come(Request(ROPCIE_OP_FAA, 100)), ROPCIE_RSP_DROP);
+  for (uint32_t i = 0; i < 5; i++) {
+    ExpectValue(100 + i, i);
+  }
+  EXPECT_EQ(Come(Request(ROPCIE_OP_CAS, 100)), ROPCIE_RSP_DROP);
+  EXPECT_FALSE(ropcie_rsp_owes(&rsp_));
+}
+
 TEST_F(FetchResponder, WhatIsNotRememberedIsNotAnswered) {
   for (uint32_t i = 0; i < ROPCIE_RSP_DEPTH + 1; i++) {
     TakeAtomic(100 + i, i);
@@ -295,7 +367,7 @@ TEST_F(FetchResponder, ReadThatIsRevokedIsRefusedAtItsPsn) {
   TakeRead(100, 3 * kFrag);
   TakeAtomic(103, 1);
   Answer();
-  ropcie_rsp_fail_read(&rsp_, ROPCIE_NAK_REM_ACCESS);
+  EXPECT_TRUE(ropcie_rsp_fail_read(&rsp_, ROPCIE_NAK_REM_ACCESS));
   ExpectAck(ROPCIE_NAK_REM_ACCESS, 101);
   EXPECT_EQ(Come(Read(104, 10)), ROPCIE_RSP_DROP);
 }

@@ -89,6 +89,9 @@ void Qp::Resume() {
 }
 
 void Qp::ToError() {
+  if (!rsp_.dead) {
+    ropcie_rsp_stop(&rsp_);
+  }
   Modify(ROPCIE_QPS_ERR, ROPCIE_QP_STATE);
   CompleteSends();
   Flush();
@@ -261,6 +264,9 @@ int Qp::SendAnswer(const ropcie_hdr& hdr) {
 }
 
 void Qp::Answer() {
+  if (state_ == ROPCIE_QPS_ERR && !rsp_.dead) {
+    return;
+  }
   if (rsp_.starved && !rq_.empty()) {
     ropcie_rsp_replenished(&rsp_);
   }
@@ -273,9 +279,10 @@ void Qp::Answer() {
     ropcie_rsp_answer(&rsp_, ready, &hdr);
     const int ret = env_->Fails(Fault::kForgetAnswer) ? 0 : SendAnswer(hdr);
     if (ret == -EACCES) {
-      ropcie_rsp_fail_read(&rsp_, ROPCIE_NAK_REM_ACCESS);
-      user_->OnRefused();
-      denied = true;
+      if (ropcie_rsp_fail_read(&rsp_, ROPCIE_NAK_REM_ACCESS)) {
+        user_->OnRefused();
+        denied = true;
+      }
       continue;
     }
     if (ret != 0) {
@@ -515,6 +522,7 @@ void Qp::LinkLost() {
     return;
   }
   user_->OnLinkLost();
+  ropcie_rsp_stop(&rsp_);
   ropcie_req_fail(&req_, env_->fault == Fault::kSuccessOnLoss
                              ? ROPCIE_WC_SUCCESS
                              : ROPCIE_WC_RETRY_EXC_ERR);
