@@ -147,9 +147,9 @@ int Node::Send(int id, uint32_t key, const ropcie_hdr& hdr,
   if (!peer.up || peer.broken) {
     return -ENOTCONN;
   }
+  busy_ = true;
   // Other users of the lane take its space now and then.
   if (env_->random.OneIn(24)) {
-    crowded_ = true;
     return -EAGAIN;
   }
   ropcie_lane_tx* tx = &peer.lanes[key % kLanes].tx;

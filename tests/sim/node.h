@@ -54,8 +54,8 @@ class Node {
   [[nodiscard]] bool Linked(int peer, const Node& other) const;
   [[nodiscard]] bool Pending(int id) const;
   void RunAll();
-  // Whether a send has met a crowded lane since the last call.
-  bool TakeCrowded() { return std::exchange(crowded_, false); }
+  // Whether a record was sent, or met a crowded lane, since the last call.
+  bool TakeBusy() { return std::exchange(busy_, false); }
   [[nodiscard]] uint64_t NextDeadline() const;
   // Epoch and position that a forger needs to be looked at.
   [[nodiscard]] const ropcie_lane_rx& rx(int peer, uint32_t lane) const {
@@ -94,7 +94,7 @@ class Node {
 
   Env* env_;
   int id_;
-  bool crowded_ = false;
+  bool busy_ = false;
   std::map<int, Peer> peers_;
   std::vector<ropcie_mr_slot> slots_;
   ropcie_mr_table table_{};

@@ -10,8 +10,6 @@ namespace {
 // Rounds in which a fair scheduler must bring everything to its end.
 constexpr int kFairRounds = 2000;
 constexpr int kCheckMemoryEvery = 200;
-// Writes that link work alone leaves on the way.
-constexpr size_t kOnlyWords = size_t{2} * ROPCIE_LW_NUM;
 
 }  // namespace
 
@@ -214,7 +212,7 @@ void World::PassTime() {
   // Where everybody is in time, a deadline passes only when all that could be
   // done before it has been done.
   if (timely_) {
-    for (int i = 0; i < 20 && FairRound(); i++) {
+    for (int i = 0; i < 200 && FairRound(); i++) {
     }
   }
   uint64_t next = 0;
@@ -403,11 +401,7 @@ bool World::FairRound() {
   }
   for (const auto& each : nodes_) {
     each->RunAll();
-    moved |= each->TakeCrowded();
-  }
-  for (const auto& pair : pairs_) {
-    moved |= pair->to_a->in_flight() > kOnlyWords ||
-             pair->to_b->in_flight() > kOnlyWords;
+    moved |= each->TakeBusy();
   }
   CheckAll(false);
   return moved;
