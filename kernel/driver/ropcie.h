@@ -507,9 +507,20 @@ static inline void ropcie_after_event(struct ropcie_after *after,
  */
 void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after);
 
+/*
+ * Wait for space in the lane; qp->lock is held. Return: true when the QP was not
+ * waiting yet: the lane may have got space before the QP was on the list, so try
+ * again.
+ */
+bool ropcie_qp_block(struct ropcie_qp *qp);
+
 /* Wait for space in a lane no longer; qp->lock is not held. */
 void ropcie_qp_unblock(struct ropcie_qp *qp);
 
+void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane);
+enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);
+
+/* answer.c */
 /**
  * ropcie_qp_answer() - send the answers that the responder owes, or should give
  *	unasked because it has receives again
@@ -522,8 +533,12 @@ void ropcie_qp_unblock(struct ropcie_qp *qp);
 bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
 		      struct ropcie_after *after);
 
-void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane);
-enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);
+/*
+ * Acknowledge what was received, and then answer nothing any more: a QP in ERR
+ * reads no memory for its peer. Not with a NAK that is owed or sent: what was
+ * asked for before that is answered all the same. qp->lock is held.
+ */
+void ropcie_qp_stop_answering(struct ropcie_qp *qp);
 
 /* rx.c */
 void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,

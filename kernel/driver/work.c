@@ -102,11 +102,7 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 	return ret;
 }
 
-/*
- * Wait for space in the lane. Return: true when the QP was not waiting yet:
- * the lane may have got space before the QP was on the list, so try again.
- */
-static bool block(struct ropcie_qp *qp)
+bool ropcie_qp_block(struct ropcie_qp *qp)
 {
 	struct ropcie_dev *dev = qp->dev;
 
@@ -160,106 +156,6 @@ void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane)
 		ropcie_qp_put(qp);
 	}
 	ropcie_netdev_tx_space(dev->netdev);
-}
-
-/* An answer with what a READ asked for, if it still may be read. */
-static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
-{
-	struct ropcie_sge source = {
-		.addr = hdr->addr,
-		.length = hdr->frag_len,
-		.lkey = hdr->rkey,
-	};
-	struct ropcie_vec vec[ROPCIE_MAX_FRAG / PAGE_SIZE + 2];
-	struct ropcie_mr *mr;
-	u32 nvec = 0;
-	int ret;
-
-	if (!hdr->frag_len)
-		return ropcie_mq_send(&qp->tx, hdr, NULL, 0);
-	mr = ropcie_mr_get(qp, &source, ROPCIE_ACCESS_REMOTE_READ);
-	if (!mr)
-		return -EACCES;
-	ret = -EACCES;
-	if (!WARN_ON_ONCE(ropcie_mr_map(&mr->core, source.addr, source.length,
-					vec, ARRAY_SIZE(vec), &nvec) !=
-			  source.length))
-		ret = ropcie_mq_send(&qp->tx, hdr, vec, nvec);
-	ropcie_mr_put(mr);
-	return ret;
-}
-
-/*
- * Receives that the peer may count on. There is no promise for a shared queue,
- * so the peer is told to send as if there were always some (IBTA 9.7.7.2).
- */
-static u32 credits(const struct ropcie_qp *qp)
-{
-	u32 ready = ropcie_rq_ready(&qp->rq);
-
-	if (qp->srq)
-		return ROPCIE_PSN_MASK;
-	/* One of them may be in use already. */
-	return ready ? ready - ropcie_rsp_holds_receive(&qp->rsp) : 0;
-}
-
-/* Answers until none is owed, the lane is full, or over the budget (true). */
-static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
-{
-	struct ropcie_hdr hdr;
-	u32 spent = 0;
-	int ret;
-
-	while (qp->connected && ropcie_rsp_owes(&qp->rsp)) {
-		ropcie_rsp_answer(&qp->rsp, credits(qp), &hdr);
-		if (spent && spent + hdr.frag_len > budget)
-			return true;
-		ret = send_answer(qp, &hdr);
-		if (ret == -EAGAIN && block(qp))
-			continue;
-		if (ret == -EACCES) {
-			*denied |= ropcie_rsp_fail_read(&qp->rsp,
-							ROPCIE_NAK_REM_ACCESS);
-			continue;
-		}
-		if (ret)
-			return false;
-		ropcie_rsp_answered(&qp->rsp, &hdr);
-		spent += hdr.frag_len + ROPCIE_SLOT_SIZE;
-		if (hdr.op != ROPCIE_OP_ACK)
-			continue;
-		if (!qp->rsp.starved)
-			return false;
-		/*
-		 * Receives posted since they were counted must not wait for
-		 * the next request. Pairs with the barrier in
-		 * ropcie_post_recv().
-		 */
-		smp_mb();
-		if (ropcie_rq_ready(&qp->rq))
-			ropcie_rsp_replenished(&qp->rsp);
-	}
-	return false;
-}
-
-bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
-		      struct ropcie_after *after)
-{
-	bool denied = false, more;
-
-	lockdep_assert_held(&qp->lock);
-	/* A QP that has ended owes nothing but the reason. */
-	if (qp->state == IB_QPS_RESET ||
-	    (qp->state == IB_QPS_ERR && !qp->rsp.dead))
-		return false;
-	if (qp->rsp.starved && ropcie_rq_ready(&qp->rq))
-		ropcie_rsp_replenished(&qp->rsp);
-	more = answer_loop(qp, budget, &denied);
-	if (denied) {
-		ropcie_after_event(after, IB_EVENT_QP_ACCESS_ERR);
-		ropcie_qp_to_error(qp, after);
-	}
-	return more;
 }
 
 static enum ib_wc_opcode wc_opcode(u8 op)
@@ -319,30 +215,13 @@ static void complete_sends(struct ropcie_qp *qp, struct ropcie_after *after)
 		ropcie_qp_to_error(qp, after);
 }
 
-/*
- * Acknowledge what was received, and then answer nothing any more: a QP in ERR
- * reads no memory for its peer. With a NAK that is owed or sent, what was asked
- * for before it is answered all the same.
- */
-static void stop_responder(struct ropcie_qp *qp)
-{
-	bool denied = false;
-
-	if (qp->connected && qp->rsp.owes &&
-	    qp->rsp.fetch_next == qp->rsp.fetch_head) {
-		answer_loop(qp, 0, &denied);
-		ropcie_mq_flush(&qp->tx);
-	}
-	ropcie_rsp_stop(&qp->rsp);
-}
-
 void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	lockdep_assert_held(&qp->lock);
 	if (qp->state == IB_QPS_RESET)
 		return;
 	if (!qp->rsp.dead)
-		stop_responder(qp);
+		ropcie_qp_stop_answering(qp);
 	/* It takes nothing from a shared queue any more (IBTA 11.6.3.4). */
 	if (qp->srq && qp->state != IB_QPS_ERR)
 		ropcie_after_event(after, IB_EVENT_QP_LAST_WQE_REACHED);
@@ -413,7 +292,7 @@ static bool send_loop(struct ropcie_qp *qp, u32 budget,
 			break;
 		ret = send_record(qp, &rec);
 		if (ret == -EAGAIN) {
-			if (block(qp))
+			if (ropcie_qp_block(qp))
 				continue;
 			break;
 		}

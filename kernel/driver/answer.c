@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the responder of a queue pair owes its peer: acknowledges, NAKs, the data
+ * of READs and the results of atomics, in the order of the requests. Runs under
+ * qp->lock, wherever the queue pair is run.
+ */
+#include "ropcie.h"
+
+/* An answer with what a READ asked for, if it still may be read. */
+static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
+{
+	struct ropcie_sge source = {
+		.addr = hdr->addr,
+		.length = hdr->frag_len,
+		.lkey = hdr->rkey,
+	};
+	struct ropcie_vec vec[ROPCIE_MAX_FRAG / PAGE_SIZE + 2];
+	struct ropcie_mr *mr;
+	u32 nvec = 0;
+	int ret;
+
+	if (!hdr->frag_len)
+		return ropcie_mq_send(&qp->tx, hdr, NULL, 0);
+	mr = ropcie_mr_get(qp, &source, ROPCIE_ACCESS_REMOTE_READ);
+	if (!mr)
+		return -EACCES;
+	ret = -EACCES;
+	if (!WARN_ON_ONCE(ropcie_mr_map(&mr->core, source.addr, source.length,
+					vec, ARRAY_SIZE(vec), &nvec) !=
+			  source.length))
+		ret = ropcie_mq_send(&qp->tx, hdr, vec, nvec);
+	ropcie_mr_put(mr);
+	return ret;
+}
+
+/*
+ * Receives that the peer may count on. There is no promise for a shared queue,
+ * so the peer is told to send as if there were always some (IBTA 9.7.7.2).
+ */
+static u32 credits(const struct ropcie_qp *qp)
+{
+	u32 ready = ropcie_rq_ready(&qp->rq);
+
+	if (qp->srq)
+		return ROPCIE_PSN_MASK;
+	/* One of them may be in use already. */
+	return ready ? ready - ropcie_rsp_holds_receive(&qp->rsp) : 0;
+}
+
+/* Answers until none is owed, the lane is full, or over the budget (true). */
+static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
+{
+	struct ropcie_hdr hdr;
+	u32 spent = 0;
+	int ret;
+
+	while (qp->connected && ropcie_rsp_owes(&qp->rsp)) {
+		ropcie_rsp_answer(&qp->rsp, credits(qp), &hdr);
+		if (spent && spent + hdr.frag_len > budget)
+			return true;
+		ret = send_answer(qp, &hdr);
+		if (ret == -EAGAIN && ropcie_qp_block(qp))
+			continue;
+		if (ret == -EACCES) {
+			*denied |= ropcie_rsp_fail_read(&qp->rsp,
+							ROPCIE_NAK_REM_ACCESS);
+			continue;
+		}
+		if (ret)
+			return false;
+		ropcie_rsp_answered(&qp->rsp, &hdr);
+		spent += hdr.frag_len + ROPCIE_SLOT_SIZE;
+		if (hdr.op != ROPCIE_OP_ACK)
+			continue;
+		if (!qp->rsp.starved)
+			return false;
+		/*
+		 * Receives posted since they were counted must not wait for
+		 * the next request. Pairs with the barrier in
+		 * ropcie_post_recv().
+		 */
+		smp_mb();
+		if (ropcie_rq_ready(&qp->rq))
+			ropcie_rsp_replenished(&qp->rsp);
+	}
+	return false;
+}
+
+bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
+		      struct ropcie_after *after)
+{
+	bool denied = false, more;
+
+	lockdep_assert_held(&qp->lock);
+	/* A QP that has ended owes nothing but the reason. */
+	if (qp->state == IB_QPS_RESET ||
+	    (qp->state == IB_QPS_ERR && !qp->rsp.dead))
+		return false;
+	if (qp->rsp.starved && ropcie_rq_ready(&qp->rq))
+		ropcie_rsp_replenished(&qp->rsp);
+	more = answer_loop(qp, budget, &denied);
+	if (denied) {
+		ropcie_after_event(after, IB_EVENT_QP_ACCESS_ERR);
+		ropcie_qp_to_error(qp, after);
+	}
+	return more;
+}
+
+void ropcie_qp_stop_answering(struct ropcie_qp *qp)
+{
+	bool denied = false;
+
+	if (qp->connected && qp->rsp.owes &&
+	    qp->rsp.fetch_next == qp->rsp.fetch_head) {
+		answer_loop(qp, 0, &denied);
+		ropcie_mq_flush(&qp->tx);
+	}
+	ropcie_rsp_stop(&qp->rsp);
+}
