@@ -47,6 +47,8 @@ static bool may_send(const struct ropcie_requester *req,
 {
 	bool again = ropcie_psn_diff(req->psn, req->max_psn) < 0;
 
+	if (req->attr.unreliable)
+		return true;
 	if (ropcie_psn_diff(req->psn, req->acked_psn) >=
 	    (s32)ROPCIE_MAX_INFLIGHT)
 		return false;
@@ -68,6 +70,18 @@ static bool may_send(const struct ropcie_requester *req,
 	return (s32)(wqe->ssn - req->credit_limit) < 0;
 }
 
+/* What goes with the last record of a message. */
+static void build_end(const struct ropcie_send_wqe *wqe, struct ropcie_hdr *hdr)
+{
+	if (wqe->flags & ROPCIE_WR_IMM) {
+		hdr->flags |= ROPCIE_F_IMM;
+		hdr->imm = wqe->imm;
+	}
+	if ((wqe->flags & ROPCIE_WR_SOLICITED) &&
+	    ropcie_op_receives(wqe->op, wqe->flags & ROPCIE_WR_IMM))
+		hdr->flags |= ROPCIE_F_SOLICITED;
+}
+
 /* A record with a fragment of a SEND or a WRITE. */
 static void build_fragment(const struct ropcie_requester *req,
 			   const struct ropcie_send_wqe *wqe,
@@ -87,14 +101,27 @@ static void build_fragment(const struct ropcie_requester *req,
 	}
 	if (!rec->last)
 		return;
-	hdr->flags |= ROPCIE_F_LAST | ROPCIE_F_ACKREQ;
-	if (wqe->flags & ROPCIE_WR_IMM) {
-		hdr->flags |= ROPCIE_F_IMM;
-		hdr->imm = wqe->imm;
-	}
-	if ((wqe->flags & ROPCIE_WR_SOLICITED) &&
-	    ropcie_op_receives(wqe->op, wqe->flags & ROPCIE_WR_IMM))
-		hdr->flags |= ROPCIE_F_SOLICITED;
+	hdr->flags |= ROPCIE_F_LAST;
+	if (!req->attr.unreliable)
+		hdr->flags |= ROPCIE_F_ACKREQ;
+	build_end(wqe, hdr);
+}
+
+/* A datagram, with the header that the caller puts before its payload. */
+static void build_datagram(const struct ropcie_send_wqe *wqe,
+			   struct ropcie_req_rec *rec)
+{
+	struct ropcie_hdr *hdr = &rec->hdr;
+
+	rec->last = true;
+	rec->npsn = 1;
+	hdr->mq = ropcie_mq_id(wqe->dest_qpn, ROPCIE_MQ_REQUEST);
+	hdr->flags = ROPCIE_F_FIRST | ROPCIE_F_LAST;
+	hdr->msg_len = wqe->length + ROPCIE_GRH_LEN;
+	hdr->frag_len = hdr->msg_len;
+	hdr->qkey = wqe->qkey;
+	hdr->net = wqe->net;
+	build_end(wqe, hdr);
 }
 
 /* A request for data: a READ goes on where its answer broke off. */
@@ -130,6 +157,8 @@ static void build(const struct ropcie_requester *req,
 	rec->hdr.psn = req->psn;
 	if (ropcie_op_fetches(wqe->op))
 		build_fetch(req, wqe, rec);
+	else if (wqe->op == ROPCIE_OP_DATAGRAM)
+		build_datagram(wqe, rec);
 	else
 		build_fragment(req, wqe, rec);
 }
@@ -177,7 +206,9 @@ void ropcie_req_sent(struct ropcie_requester *req,
 	} else {
 		req->off += rec->hdr.frag_len;
 	}
-	if (!req->deadline && req->attr.timeout_ns)
+	if (req->attr.unreliable)
+		req->acked_psn = req->psn;
+	else if (!req->deadline && req->attr.timeout_ns)
 		req->deadline = now + req->attr.timeout_ns;
 }
 
@@ -453,4 +484,18 @@ bool ropcie_req_flush(struct ropcie_requester *req,
 		return false;
 	pop(req, ROPCIE_WC_WR_FLUSH_ERR, comp);
 	return true;
+}
+
+void ropcie_req_resume(struct ropcie_requester *req)
+{
+	/* What was flushed may have had its PSNs, or a part of it been sent. */
+	req->next = req->tail;
+	req->fresh = req->tail;
+	req->off = 0;
+	req->psn = req->next_psn;
+	req->acked_psn = req->psn;
+	req->max_psn = req->psn;
+	req->error = ROPCIE_WC_SUCCESS;
+	req->local_error = ROPCIE_WC_SUCCESS;
+	req->reported = false;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The requester of a reliable connection: the send queue from the first
- * record of a work request to its completion (IBTA 9.7.3, 9.7.5, 9.7.7).
+ * The requester: the send queue from the first record of a work request to its
+ * completion. Of a reliable connection by IBTA 9.7.3, 9.7.5 and 9.7.7; of the
+ * unreliable services a work request is done when it is in the lane (9.8.2.1,
+ * 9.8.3.1), and there are no answers.
  *
  * Owns: PSNs, message sequence and credits, go-back-N after an RNR NAK, a
  * sequence NAK or a time-out, retry counters, completions in order. It does
@@ -40,14 +42,17 @@
  * struct ropcie_send_wqe - a work request in the send queue
  * @wr_id: the poster's
  * @raddr: remote address (WRITE, READ, atomics)
+ * @dest_qpn: DATAGRAM: QP number at the other end
  * @compare_add: CAS: value to compare with; FAA: value to add
  * @swap: CAS: new value
  * @rkey: key of the remote memory
+ * @qkey: DATAGRAM: Q_Key
  * @length: message bytes, sum of the list, at most ROPCIE_MAX_MSG
  * @imm: immediate data
  * @op: enum ropcie_op of its requests
  * @flags: ROPCIE_WR_*
  * @num_sge: entries of @sge
+ * @net: DATAGRAM: enum ropcie_net
  * @psn: first PSN, once sent
  * @npsn: number of PSNs: its records, or those of the answer to a READ
  * @ssn: send sequence number (IBTA 9.7.7.2): counts work requests
@@ -55,15 +60,22 @@
  */
 struct ropcie_send_wqe {
 	u64 wr_id;
-	u64 raddr;
+	union {
+		u64 raddr;
+		u32 dest_qpn;
+	};
 	u64 compare_add;
 	u64 swap;
-	u32 rkey;
+	union {
+		u32 rkey;
+		u32 qkey;
+	};
 	u32 length;
 	u32 imm;
 	u8 op;
 	u8 flags;
 	u8 num_sge;
+	u8 net;
 	u32 psn;
 	u32 npsn;
 	u32 ssn;
@@ -79,6 +91,7 @@ struct ropcie_send_wqe {
  * @retry_cnt: 0 to 7
  * @rnr_retry: 0 to 6, or 7 for ever
  * @max_rd_atomic: READs and atomics that may be outstanding
+ * @unreliable: nothing is answered; without a time-out
  * @timeout_ns: time without an answer before a retry, 0 for never
  */
 struct ropcie_req_attr {
@@ -89,6 +102,7 @@ struct ropcie_req_attr {
 	u8 retry_cnt;
 	u8 rnr_retry;
 	u8 max_rd_atomic;
+	bool unreliable;
 	u64 timeout_ns;
 };
 
@@ -356,6 +370,12 @@ bool ropcie_req_complete(struct ropcie_requester *req,
  */
 bool ropcie_req_flush(struct ropcie_requester *req,
 		      struct ropcie_req_comp *comp);
+
+/**
+ * ropcie_req_resume() - send again after an error (SQE to RTS)
+ * @req: requester; unreliable, its queue was flushed
+ */
+void ropcie_req_resume(struct ropcie_requester *req);
 
 /*
  * Every work request that has been begun is done (SQD): also those that have to

@@ -37,6 +37,10 @@ static u32 read_psn(const struct ropcie_rsp_fetch *f)
 void ropcie_rsp_fail(struct ropcie_responder *rsp,
 		     enum ropcie_syndrome syndrome)
 {
+	if (rsp->attr.unreliable) {
+		rsp->in_msg = false;
+		return;
+	}
 	rsp->dead = true;
 	owe(rsp, syndrome);
 }
@@ -166,6 +170,13 @@ static enum ropcie_rsp_verdict fetch_request(struct ropcie_responder *rsp,
 	return hdr->addr & 7 ? invalid(rsp) : ROPCIE_RSP_ATOMIC;
 }
 
+/* Nothing of the message that this record belongs to is taken any more. */
+static enum ropcie_rsp_verdict pass_over(struct ropcie_responder *rsp)
+{
+	rsp->in_msg = false;
+	return ROPCIE_RSP_DROP;
+}
+
 static enum ropcie_rsp_verdict send_request(struct ropcie_responder *rsp,
 					    const struct ropcie_hdr *hdr,
 					    u32 ready, u64 room)
@@ -195,6 +206,66 @@ static enum ropcie_rsp_verdict write_request(struct ropcie_responder *rsp,
 	return ROPCIE_RSP_WRITE;
 }
 
+/* Does the record go on where the message stands, or begin one? */
+static bool continues(const struct ropcie_responder *rsp,
+		      const struct ropcie_hdr *hdr)
+{
+	return rsp->in_msg && hdr->op == rsp->op && hdr->msg_len == rsp->msg_len;
+}
+
+/* The last fragment ends the message, and only it does. */
+static bool ends_well(const struct ropcie_hdr *hdr, u32 off)
+{
+	u32 left = hdr->msg_len - off;
+
+	return hdr->frag_len <= left &&
+	       !(hdr->flags & ROPCIE_F_LAST) == (hdr->frag_len < left);
+}
+
+static void fill_place(const struct ropcie_responder *rsp,
+		       const struct ropcie_hdr *hdr,
+		       struct ropcie_rsp_place *place)
+{
+	place->first = hdr->flags & ROPCIE_F_FIRST;
+	place->last = hdr->flags & ROPCIE_F_LAST;
+	place->off = place->first ? 0 : rsp->msg_off;
+	place->addr = rsp->addr + place->off;
+	place->rkey = rsp->rkey;
+}
+
+/*
+ * IBTA 9.8.2.2: a record that is missing costs its message, and so does
+ * whatever would be an error. The next one that begins is taken.
+ */
+static enum ropcie_rsp_verdict
+unreliable_request(struct ropcie_responder *rsp, const struct ropcie_hdr *hdr,
+		   u32 ready, u64 room, struct ropcie_rsp_place *place)
+{
+	bool first = hdr->flags & ROPCIE_F_FIRST;
+	bool expected = hdr->psn == rsp->epsn;
+
+	rsp->epsn = ropcie_psn_add(hdr->psn, 1);
+	if (!allowed(rsp, hdr->op) || ropcie_op_fetches(hdr->op))
+		return pass_over(rsp);
+	if (!first && (!expected || !continues(rsp, hdr)))
+		return pass_over(rsp);
+	if (!ends_well(hdr, first ? 0 : rsp->msg_off))
+		return pass_over(rsp);
+	if (hdr->op == ROPCIE_OP_SEND && first &&
+	    (!ready || hdr->msg_len > room))
+		return pass_over(rsp);
+	if (hdr->op == ROPCIE_OP_WRITE) {
+		if ((hdr->flags & ROPCIE_F_IMM) && !ready)
+			return pass_over(rsp);
+		if (first) {
+			rsp->rkey = hdr->rkey;
+			rsp->addr = hdr->addr;
+		}
+	}
+	fill_place(rsp, hdr, place);
+	return hdr->op == ROPCIE_OP_SEND ? ROPCIE_RSP_PLACE : ROPCIE_RSP_WRITE;
+}
+
 enum ropcie_rsp_verdict ropcie_rsp_request(struct ropcie_responder *rsp,
 					   const struct ropcie_hdr *hdr,
 					   u32 ready, u64 room,
@@ -202,37 +273,29 @@ enum ropcie_rsp_verdict ropcie_rsp_request(struct ropcie_responder *rsp,
 {
 	s32 ahead = ropcie_psn_diff(hdr->psn, rsp->epsn);
 	bool first = hdr->flags & ROPCIE_F_FIRST;
-	bool last = hdr->flags & ROPCIE_F_LAST;
-	u32 off = first ? 0 : rsp->msg_off;
 	enum ropcie_rsp_verdict verdict;
 
-	if (rsp->dead || hdr->src_qpn != rsp->attr.dest_qpn)
+	if (rsp->dead || hdr->src_qpn != rsp->attr.dest_qpn ||
+	    !ropcie_op_connected(hdr->op))
 		return ROPCIE_RSP_DROP;
+	if (rsp->attr.unreliable)
+		return unreliable_request(rsp, hdr, ready, room, place);
 	if (ahead)
 		return out_of_order(rsp, hdr, ahead);
 	if (!allowed(rsp, hdr->op))
 		return invalid(rsp);
 	if (ropcie_op_fetches(hdr->op))
 		return fetch_request(rsp, hdr);
-	if (first == rsp->in_msg)
-		return invalid(rsp);
-	if (!first && (hdr->op != rsp->op || hdr->msg_len != rsp->msg_len))
+	if (first ? rsp->in_msg : !continues(rsp, hdr))
 		return invalid(rsp);
 	verdict = hdr->op == ROPCIE_OP_SEND ?
 			  send_request(rsp, hdr, ready, room) :
 			  write_request(rsp, hdr, ready);
 	if (verdict != ROPCIE_RSP_PLACE && verdict != ROPCIE_RSP_WRITE)
 		return verdict;
-	/* The last fragment ends the message, and only it does. */
-	if (hdr->frag_len > hdr->msg_len - off ||
-	    last != (hdr->frag_len == hdr->msg_len - off))
+	if (!ends_well(hdr, first ? 0 : rsp->msg_off))
 		return invalid(rsp);
-
-	place->addr = rsp->addr + off;
-	place->rkey = rsp->rkey;
-	place->off = off;
-	place->first = first;
-	place->last = last;
+	fill_place(rsp, hdr, place);
 	return verdict;
 }
 
@@ -242,7 +305,7 @@ bool ropcie_rsp_placed(struct ropcie_responder *rsp,
 	bool first = hdr->flags & ROPCIE_F_FIRST;
 	bool last = hdr->flags & ROPCIE_F_LAST;
 
-	rsp->epsn = ropcie_psn_add(rsp->epsn, 1);
+	rsp->epsn = ropcie_psn_add(hdr->psn, 1);
 	rsp->nak_sent = false;
 	rsp->op = hdr->op;
 	rsp->msg_len = hdr->msg_len;
@@ -250,7 +313,8 @@ bool ropcie_rsp_placed(struct ropcie_responder *rsp,
 	rsp->in_msg = !last;
 	if (last)
 		rsp->msn = ropcie_psn_add(rsp->msn, 1);
-	if (rsp->owes || (hdr->flags & ROPCIE_F_ACKREQ))
+	if (!rsp->attr.unreliable &&
+	    (rsp->owes || (hdr->flags & ROPCIE_F_ACKREQ)))
 		owe(rsp, ROPCIE_ACK);
 	return last && ropcie_op_receives(hdr->op, hdr->flags & ROPCIE_F_IMM);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The responder of a reliable connection: requests in PSN order, receives
- * consumed one per message, answers owed (IBTA 9.7.4, 9.7.5.2.8, 9.9.3).
+ * The responder of a connection: requests in PSN order, receives consumed one
+ * per message, answers owed (IBTA 9.7.4, 9.7.5.2.8, 9.9.3). An unreliable
+ * connection answers nothing, and passes over what it can not take (9.8.2.2).
  *
  * Owns: expected PSN, MSN, the message being received, which answer is owed
  * and its coalescing, credits. It does not lock, copy payload or hold the
@@ -36,6 +37,7 @@
  * @min_rnr_timer: RNR timer code to ask for
  * @max_rd_atomic: READs and atomics to take before the first is answered, up
  *	to ROPCIE_RSP_DEPTH
+ * @unreliable: an unreliable connection
  * @access: ROPCIE_ACCESS_* that the queue pair allows its peer
  */
 struct ropcie_rsp_attr {
@@ -44,6 +46,7 @@ struct ropcie_rsp_attr {
 	u32 src_qpn;
 	u8 min_rnr_timer;
 	u8 max_rd_atomic;
+	bool unreliable;
 	u32 access;
 };
 
@@ -182,6 +185,8 @@ void ropcie_rsp_fetched(struct ropcie_responder *rsp,
  * ropcie_rsp_fail() - the last request may not be executed
  * @rsp: responder
  * @syndrome: fatal NAK to owe, e.g. ROPCIE_NAK_REM_OP
+ *
+ * An unreliable connection passes over the message instead (class E).
  */
 void ropcie_rsp_fail(struct ropcie_responder *rsp, enum ropcie_syndrome syndrome);
 
@@ -222,7 +227,7 @@ static inline bool ropcie_rsp_takes_receive(const struct ropcie_responder *rsp,
 					    const struct ropcie_hdr *hdr)
 {
 	if (rsp->dead || hdr->src_qpn != rsp->attr.dest_qpn ||
-	    hdr->psn != rsp->epsn)
+	    (hdr->psn != rsp->epsn && !rsp->attr.unreliable))
 		return false;
 	return hdr->op == ROPCIE_OP_SEND ? hdr->flags & ROPCIE_F_FIRST :
 					   hdr->flags & ROPCIE_F_IMM;

@@ -8,7 +8,8 @@ enum operands {
 	OPERANDS_AETH, /* msn, credits, syndrome, timer */
 	OPERANDS_RETH, /* rkey, addr; behind a payload that rides in the slot */
 	OPERANDS_ATOMIC, /* rkey, addr, compare_add, swap */
-	OPERANDS_ORIG /* value before an atomic */
+	OPERANDS_ORIG, /* value before an atomic */
+	OPERANDS_DETH /* qkey, net */
 };
 
 /*
@@ -18,6 +19,7 @@ enum operands {
 struct op_rule {
 	u8 flags;
 	bool fragments; /* carries a fragment of a message */
+	bool whole; /* that is all of it */
 	bool queue_pair; /* addressed to a queue pair, with PSN */
 	u8 dir; /* enum ropcie_mq_dir, for queue pairs */
 	u8 operands; /* enum operands */
@@ -39,6 +41,7 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 	[ROPCIE_OP_ETH] = {
 		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST,
 		.fragments = true,
+		.whole = true,
 	},
 	[ROPCIE_OP_WRITE] = {
 		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST | ROPCIE_F_IMM |
@@ -73,6 +76,15 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 		.queue_pair = true,
 		.dir = ROPCIE_MQ_RESPONSE,
 		.operands = OPERANDS_ORIG,
+	},
+	[ROPCIE_OP_DATAGRAM] = {
+		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST | ROPCIE_F_IMM |
+			 ROPCIE_F_SOLICITED,
+		.fragments = true,
+		.whole = true,
+		.queue_pair = true,
+		.dir = ROPCIE_MQ_REQUEST,
+		.operands = OPERANDS_DETH,
 	},
 };
 
@@ -116,6 +128,10 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 	case OPERANDS_ORIG:
 		put_u64(slot->orig, hdr->orig);
 		break;
+	case OPERANDS_DETH:
+		slot->deth.qkey = cpu_to_le32(hdr->qkey);
+		slot->deth.net = hdr->net;
+		break;
 	}
 }
 
@@ -140,6 +156,17 @@ static int decode_aeth(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 	return zero(slot->aeth.rsvd, sizeof(slot->aeth.rsvd)) ? 0 : -EBADMSG;
 }
 
+static int decode_deth(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
+{
+	hdr->qkey = le32_to_cpu(slot->deth.qkey);
+	hdr->net = slot->deth.net;
+	if (!hdr->net || hdr->net >= ROPCIE_NET_END ||
+	    hdr->frag_len < ROPCIE_GRH_LEN ||
+	    hdr->frag_len > ROPCIE_GRH_LEN + ROPCIE_MAX_DATAGRAM)
+		return -EBADMSG;
+	return zero(slot->deth.rsvd, sizeof(slot->deth.rsvd)) ? 0 : -EBADMSG;
+}
+
 /* Operands of a record that is known to be well-formed otherwise. */
 static int decode_operands(const struct ropcie_slot *slot,
 			   struct ropcie_hdr *hdr)
@@ -149,6 +176,8 @@ static int decode_operands(const struct ropcie_slot *slot,
 	switch (op_rules[hdr->op].operands) {
 	case OPERANDS_AETH:
 		return decode_aeth(slot, hdr);
+	case OPERANDS_DETH:
+		return decode_deth(slot, hdr);
 	case OPERANDS_ATOMIC:
 		hdr->compare_add = get_u64(slot->reth.compare_add);
 		hdr->swap = get_u64(slot->reth.swap);
@@ -176,12 +205,14 @@ static int decode_operands(const struct ropcie_slot *slot,
 }
 
 /* Lengths against the first and last flags. */
-static int check_fragment(const struct ropcie_hdr *hdr)
+static int check_fragment(const struct ropcie_hdr *hdr, bool whole)
 {
 	bool first = hdr->flags & ROPCIE_F_FIRST;
 	bool last = hdr->flags & ROPCIE_F_LAST;
 	bool imm = hdr->flags & ROPCIE_F_IMM;
 
+	if (whole && !(first && last))
+		return -EBADMSG;
 	if (hdr->msg_len > ROPCIE_MAX_MSG || hdr->frag_len > ROPCIE_MAX_FRAG ||
 	    hdr->frag_len > hdr->msg_len)
 		return -EBADMSG;
@@ -246,7 +277,8 @@ int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 	} else if (hdr->mq != ROPCIE_MQ_NETDEV || hdr->src_qpn || hdr->psn) {
 		return -EBADMSG;
 	}
-	if (rule->fragments ? check_fragment(hdr) : check_plain(hdr))
+	if (rule->fragments ? check_fragment(hdr, rule->whole) :
+			      check_plain(hdr))
 		return -EBADMSG;
 	return decode_operands(slot, hdr);
 }

@@ -12,7 +12,7 @@
 
 #include "port.h"
 
-#define ROPCIE_WIRE_VERSION 2
+#define ROPCIE_WIRE_VERSION 3
 #define ROPCIE_SLOT_SIZE 64
 /* Payload bytes that fit into the slot of a record whose opcode allows it. */
 #define ROPCIE_SLOT_INLINE 28
@@ -22,7 +22,14 @@
 #define ROPCIE_MAX_FRAG 65536
 /* Largest message (IBTA C9-29: 2^31 octets). */
 #define ROPCIE_MAX_MSG BIT(31)
+/*
+ * A datagram: the header that lies before its payload in the receive, and the
+ * most payload (one packet of the largest MTU).
+ */
+#define ROPCIE_GRH_LEN 40
+#define ROPCIE_MAX_DATAGRAM 4096
 #define ROPCIE_QPN_MASK 0xffffff
+#define ROPCIE_MULTICAST_QPN 0xffffff
 #define ROPCIE_PSN_MASK 0xffffff
 
 /**
@@ -36,6 +43,8 @@
  * @ROPCIE_OP_FAA: atomic fetch and add of 8 bytes
  * @ROPCIE_OP_READ_RESP: a fragment of what a READ asked for
  * @ROPCIE_OP_ATOMIC_RESP: what was in memory before an atomic
+ * @ROPCIE_OP_DATAGRAM: a whole unreliable datagram; its payload is what the
+ *	receive gets, the GRH first
  * @ROPCIE_OP_END: one more than the highest
  *
  * 0 is never valid.
@@ -50,6 +59,7 @@ enum ropcie_op {
 	ROPCIE_OP_FAA = 7,
 	ROPCIE_OP_READ_RESP = 8,
 	ROPCIE_OP_ATOMIC_RESP = 9,
+	ROPCIE_OP_DATAGRAM = 10,
 	ROPCIE_OP_END
 };
 
@@ -82,6 +92,21 @@ enum ropcie_syndrome {
 };
 
 /**
+ * enum ropcie_net - which network header a datagram's GRH is; numbers equal to
+ *	enum rdma_network_type
+ * @ROPCIE_NET_ROCE_V1: GRH (IBTA 8.3)
+ * @ROPCIE_NET_IPV4: IPv4 header in the last 20 bytes (IBTA annex A17)
+ * @ROPCIE_NET_IPV6: IPv6 header
+ * @ROPCIE_NET_END: one more than the highest
+ */
+enum ropcie_net {
+	ROPCIE_NET_ROCE_V1 = 1,
+	ROPCIE_NET_IPV4 = 2,
+	ROPCIE_NET_IPV6 = 3,
+	ROPCIE_NET_END
+};
+
+/**
  * struct ropcie_slot - a record as it lies in shared memory
  * @op: enum ropcie_op
  * @flags: ROPCIE_F_*
@@ -100,6 +125,7 @@ enum ropcie_syndrome {
  *	but the later records of a WRITE), 64-bit operands of atomics, and the
  *	payload of a WRITE with at most ROPCIE_SLOT_WRITE_INLINE bytes
  * @orig: ROPCIE_OP_ATOMIC_RESP: the old value, low word first
+ * @deth: ROPCIE_OP_DATAGRAM: Q_Key and enum ropcie_net
  * @operands: zero for all others
  * @valid: epoch << 32 | low 32 bits of (slot position + 1); written last
  */
@@ -134,6 +160,11 @@ struct ropcie_slot {
 			__le32 addr[2];
 		} reth;
 		__le32 orig[2];
+		struct {
+			__le32 qkey;
+			u8 net;
+			u8 rsvd[23];
+		} deth;
 		__le32 operands[ROPCIE_SLOT_INLINE / 4];
 	};
 	__le64 valid;
@@ -165,6 +196,8 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @compare_add: CAS: value to compare with; FAA: value to add
  * @swap: CAS: new value
  * @orig: ATOMIC_RESP: value before
+ * @qkey: DATAGRAM: Q_Key
+ * @net: DATAGRAM: enum ropcie_net
  */
 struct ropcie_hdr {
 	u8 op;
@@ -184,6 +217,8 @@ struct ropcie_hdr {
 	u64 compare_add;
 	u64 swap;
 	u64 orig;
+	u32 qkey;
+	u8 net;
 };
 
 /* Requests that are answered with data, in as many records as it takes. */
@@ -193,10 +228,18 @@ static inline bool ropcie_op_fetches(u8 op)
 	       op == ROPCIE_OP_FAA;
 }
 
+/* Requests that only a connected queue pair knows. */
+static inline bool ropcie_op_connected(u8 op)
+{
+	return op == ROPCIE_OP_SEND || op == ROPCIE_OP_WRITE ||
+	       ropcie_op_fetches(op);
+}
+
 /* Does the message take a receive work request at the other end? */
 static inline bool ropcie_op_receives(u8 op, bool imm)
 {
-	return op == ROPCIE_OP_SEND || (op == ROPCIE_OP_WRITE && imm);
+	return op == ROPCIE_OP_SEND || op == ROPCIE_OP_DATAGRAM ||
+	       (op == ROPCIE_OP_WRITE && imm);
 }
 
 /* PSNs that a READ of @len bytes takes, and a message of so many records. */

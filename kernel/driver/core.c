@@ -4,6 +4,7 @@
  * object of an external build can not belong to two modules, so each module
  * compiles the sources that it uses through a file like this one.
  */
+#include "core/datagram.c"
 #include "core/mr.c"
 #include "core/qp_state.c"
 #include "core/requester.c"

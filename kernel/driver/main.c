@@ -45,6 +45,10 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_srq_sge = ROPCIE_MAX_SGE;
 	attr->max_mr = ROPCIE_MAX_MR;
 	attr->max_pd = ROPCIE_MAX_PD;
+	attr->max_ah = ROPCIE_MAX_AH;
+	attr->max_mcast_grp = ROPCIE_MAX_MCAST;
+	attr->max_mcast_qp_attach = ROPCIE_MAX_MCAST;
+	attr->max_total_mcast_qp_attach = ROPCIE_MAX_MCAST;
 	attr->max_pkeys = 1;
 	attr->atomic_cap = IB_ATOMIC_GLOB;
 	return 0;
@@ -70,6 +74,8 @@ static int ropcie_query_port(struct ib_device *ibdev, u32 port,
 	attr->active_mtu = iboe_get_mtu(ndev->mtu);
 	attr->gid_tbl_len = ROPCIE_GID_TBL_LEN;
 	attr->ip_gids = true;
+	attr->port_cap_flags = IB_PORT_CM_SUP;
+	attr->qkey_viol_cntr = atomic_read(&to_rdev(ibdev)->qkey_violations);
 	attr->max_msg_sz = ROPCIE_MAX_MSG;
 	attr->pkey_tbl_len = 1;
 	attr->max_vl_num = 1;
@@ -92,10 +98,9 @@ static int ropcie_get_port_immutable(struct ib_device *ibdev, u32 port,
 	struct ib_port_attr attr = {};
 	int ret;
 
-	/* Without RDMA_CORE_CAP_IB_MAD and _CM: there is no QP1 yet. */
-	immutable->core_cap_flags = RDMA_CORE_CAP_PROT_ROCE |
-				    RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP |
-				    RDMA_CORE_CAP_ETH_AH;
+	immutable->core_cap_flags = RDMA_CORE_PORT_IBA_ROCE |
+				    RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
+	immutable->max_mad_size = IB_MGMT_MAD_SIZE;
 	ret = ib_query_port(ibdev, port, &attr);
 	if (ret)
 		return ret;
@@ -159,16 +164,21 @@ static const struct ib_device_ops ropcie_ops = {
 
 	.alloc_pd = ropcie_alloc_pd,
 	.alloc_ucontext = ropcie_alloc_ucontext,
+	.attach_mcast = ropcie_attach_mcast,
+	.create_ah = ropcie_create_ah,
 	.create_cq = ropcie_create_cq,
 	.create_qp = ropcie_create_qp,
 	.create_srq = ropcie_create_srq,
+	.create_user_ah = ropcie_create_ah,
 	.dealloc_pd = ropcie_dealloc_pd,
 	.dealloc_ucontext = ropcie_dealloc_ucontext,
 	.dereg_mr = ropcie_dereg_mr,
 	.pre_destroy_cq = ropcie_pre_destroy_cq,
+	.destroy_ah = ropcie_destroy_ah,
 	.destroy_cq = ropcie_destroy_cq,
 	.destroy_qp = ropcie_destroy_qp,
 	.destroy_srq = ropcie_destroy_srq,
+	.detach_mcast = ropcie_detach_mcast,
 	.disassociate_ucontext = ropcie_disassociate_ucontext,
 	.get_dma_mr = ropcie_get_dma_mr,
 	.get_link_layer = ropcie_get_link_layer,
@@ -180,6 +190,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.post_recv = ropcie_post_recv,
 	.post_send = ropcie_post_send,
 	.post_srq_recv = ropcie_post_srq_recv,
+	.query_ah = ropcie_query_ah,
 	.query_device = ropcie_query_device,
 	.query_pkey = ropcie_query_pkey,
 	.query_port = ropcie_query_port,
@@ -188,6 +199,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.reg_user_mr = ropcie_reg_user_mr,
 	.req_notify_cq = ropcie_req_notify_cq,
 
+	INIT_RDMA_OBJ_SIZE(ib_ah, ropcie_ah, ibah),
 	INIT_RDMA_OBJ_SIZE(ib_cq, ropcie_cq, ibcq),
 	INIT_RDMA_OBJ_SIZE(ib_pd, ropcie_pd, ibpd),
 	INIT_RDMA_OBJ_SIZE(ib_qp, ropcie_qp, ibqp),
@@ -270,6 +282,7 @@ static void init_dev(struct ropcie_dev *dev, struct ropcie_device *rdev)
 	init_llist_head(&dev->answers);
 	INIT_LIST_HEAD(&dev->blocked);
 	INIT_LIST_HEAD(&dev->wc_names);
+	INIT_LIST_HEAD(&dev->members);
 	spin_lock_init(&dev->blocked_lock);
 }
 
@@ -313,9 +326,12 @@ static int ropcie_probe(struct ropcie_device *rdev)
 				   be64_to_cpu(dev->ib.node_guid));
 	if (ret)
 		goto err_notifier;
-	ret = ib_device_set_netdev(&dev->ib, dev->netdev, 1);
+	ret = ropcie_multicast_open(dev);
 	if (ret)
 		goto err_stop;
+	ret = ib_device_set_netdev(&dev->ib, dev->netdev, 1);
+	if (ret)
+		goto err_multicast;
 	ret = ib_register_device(&dev->ib, "ropcie%d", NULL);
 	if (ret)
 		goto err_unset;
@@ -324,6 +340,8 @@ static int ropcie_probe(struct ropcie_device *rdev)
 
 err_unset:
 	ib_device_set_netdev(&dev->ib, NULL, 1);
+err_multicast:
+	ropcie_multicast_close(dev);
 err_stop:
 	ropcie_adapter_stop(dev->adapter);
 err_notifier:
@@ -341,6 +359,7 @@ static void ropcie_remove(struct ropcie_device *rdev)
 
 	/* Programs see the device go before their peers see them go. */
 	ib_unregister_device(&dev->ib);
+	ropcie_multicast_close(dev);
 	ropcie_adapter_stop(dev->adapter);
 	unregister_netdevice_notifier(&dev->nb);
 	ropcie_netdev_destroy(dev->netdev);

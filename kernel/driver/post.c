@@ -20,10 +20,31 @@ static u64 copy_sges(struct ropcie_sge *dst, const struct ib_sge *src, int num)
 	return sum;
 }
 
+/* Is there such an operation on this service (IBTA 10.8.2, table 87)? */
+static bool has_opcode(const struct ropcie_qp *qp, enum ib_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IB_WR_SEND:
+	case IB_WR_SEND_WITH_IMM:
+		return true;
+	case IB_WR_RDMA_WRITE:
+	case IB_WR_RDMA_WRITE_WITH_IMM:
+		return !ropcie_is_ud(qp);
+	case IB_WR_RDMA_READ:
+	case IB_WR_ATOMIC_CMP_AND_SWP:
+	case IB_WR_ATOMIC_FETCH_AND_ADD:
+		return ropcie_is_reliable(qp);
+	default:
+		return false;
+	}
+}
+
 /* What the opcode of a work request asks for. */
-static int fill_opcode(const struct ib_send_wr *wr,
+static int fill_opcode(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 		       struct ropcie_send_wqe *wqe)
 {
+	if (!has_opcode(qp, wr->opcode))
+		return -EOPNOTSUPP;
 	if (wr->opcode == IB_WR_SEND_WITH_IMM ||
 	    wr->opcode == IB_WR_RDMA_WRITE_WITH_IMM) {
 		wqe->flags |= ROPCIE_WR_IMM;
@@ -33,7 +54,7 @@ static int fill_opcode(const struct ib_send_wr *wr,
 	case IB_WR_SEND:
 	case IB_WR_SEND_WITH_IMM:
 		wqe->op = ROPCIE_OP_SEND;
-		return 0;
+		return ropcie_is_ud(qp) ? ropcie_ud_fill(qp, ud_wr(wr), wqe) : 0;
 	case IB_WR_RDMA_WRITE:
 	case IB_WR_RDMA_WRITE_WITH_IMM:
 	case IB_WR_RDMA_READ:
@@ -76,7 +97,7 @@ static int fill_send(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 	wqe->num_sge = wr->num_sge;
 	wqe->imm = 0;
 	wqe->flags = 0;
-	ret = fill_opcode(wr, wqe);
+	ret = fill_opcode(qp, wr, wqe);
 	if (ret)
 		return ret;
 	if (wr->send_flags & IB_SEND_FENCE)

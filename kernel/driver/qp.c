@@ -21,11 +21,39 @@ static_assert((int)ROPCIE_QPS_ERR == (int)IB_QPS_ERR);
 	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |                      \
 	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
 
+static int check_type(const struct ib_qp_init_attr *init, bool user)
+{
+	switch (init->qp_type) {
+	case IB_QPT_RC:
+	case IB_QPT_UC:
+	case IB_QPT_UD:
+		return 0;
+	case IB_QPT_GSI:
+		return user || init->port_num != 1 ? -EINVAL : 0;
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+static enum ropcie_qpt core_type(const struct ropcie_qp *qp)
+{
+	switch (qp->ibqp.qp_type) {
+	case IB_QPT_UC:
+		return ROPCIE_QPT_UC;
+	case IB_QPT_UD:
+		return ROPCIE_QPT_UD;
+	case IB_QPT_GSI:
+		return ROPCIE_QPT_GSI;
+	default:
+		return ROPCIE_QPT_RC;
+	}
+}
+
 static int check_caps(const struct ib_qp_init_attr *init)
 {
 	const struct ib_qp_cap *cap = &init->cap;
 
-	if (init->qp_type != IB_QPT_RC || init->create_flags)
+	if (init->create_flags)
 		return -EOPNOTSUPP;
 	if (!init->send_cq || !init->recv_cq)
 		return -EINVAL;
@@ -50,6 +78,9 @@ static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 	u32 stride = struct_size_t(struct ropcie_send_wqe, sge,
 				   cap->max_send_sge);
 
+	/* Behind its list, a datagram has its destination. */
+	if (ropcie_is_ud(qp))
+		stride = ALIGN(stride + sizeof(struct ropcie_av), sizeof(u64));
 	qp->sq_ring = kvcalloc(size, stride, GFP_KERNEL_ACCOUNT);
 	if (!qp->sq_ring)
 		return -ENOMEM;
@@ -101,6 +132,10 @@ static int name_qp(struct ropcie_dev *dev, struct ropcie_qp *qp, bool user)
 {
 	int ret;
 
+	if (qp->ibqp.qp_type == IB_QPT_GSI) {
+		qp->ibqp.qp_num = ROPCIE_GSI_QPN;
+		return xa_insert(&dev->qps, ROPCIE_GSI_QPN, qp, GFP_KERNEL);
+	}
 	if (dev->num_qps == ROPCIE_MAX_QP)
 		return -ENOMEM;
 	if (user) {
@@ -109,7 +144,7 @@ static int name_qp(struct ropcie_dev *dev, struct ropcie_qp *qp, bool user)
 			return -ENOMEM;
 	}
 	ret = xa_alloc_cyclic(&dev->qps, &qp->ibqp.qp_num, qp,
-			      XA_LIMIT(ROPCIE_FIRST_QPN, ROPCIE_QPN_MASK),
+			      XA_LIMIT(ROPCIE_FIRST_QPN, ROPCIE_LAST_QPN),
 			      &dev->next_qpn, GFP_KERNEL);
 	if (ret < 0) {
 		rest_wc_name(dev, qp->wc_name);
@@ -136,7 +171,9 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		init->cap.max_recv_sge = 0;
 		qp->srq = to_rsrq(init->srq);
 	}
-	ret = check_caps(init);
+	ret = check_type(init, udata);
+	if (!ret)
+		ret = check_caps(init);
 	if (ret)
 		return ret;
 	qp->dev = dev;
@@ -163,38 +200,50 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	return ret;
 }
 
-/* Open both inbound queues and find the peer. Under qp->mutex. */
-static int qp_connect(struct ropcie_qp *qp, const struct rdma_ah_attr *ah)
+/* Open the inbound queues. Under qp->mutex. */
+static int qp_open(struct ropcie_qp *qp)
 {
 	struct ropcie_adapter *a = qp->dev->adapter;
 	u32 qpn = qp->ibqp.qp_num;
-	struct ropcie_mq_tx tx;
 	int ret;
 
-	ret = ropcie_mq_connect(a, rdma_ah_retrieve_dmac((void *)ah), qpn, &tx);
-	if (ret)
-		return ret;
 	qp->request_mq.id = ropcie_mq_id(qpn, ROPCIE_MQ_REQUEST);
-	qp->request_mq.recv = ropcie_rx_request;
+	qp->request_mq.recv = ropcie_is_ud(qp) ? ropcie_rx_datagram :
+						 ropcie_rx_request;
 	qp->response_mq.id = ropcie_mq_id(qpn, ROPCIE_MQ_RESPONSE);
 	qp->response_mq.recv = ropcie_rx_response;
 	ret = ropcie_mq_open(a, &qp->request_mq);
-	if (ret)
-		goto err_tx;
+	if (ret || !ropcie_is_reliable(qp))
+		return ret;
 	ret = ropcie_mq_open(a, &qp->response_mq);
 	if (ret)
-		goto err_request;
+		ropcie_mq_close(a, &qp->request_mq);
+	return ret;
+}
+
+/* Find the peer, and be ready to hear from it. Under qp->mutex. */
+static int qp_connect(struct ropcie_qp *qp, struct rdma_ah_attr *ah)
+{
+	struct ropcie_mq_tx tx = {};
+	int ret;
+
+	if (ah) {
+		ret = ropcie_mq_connect(qp->dev->adapter,
+					rdma_ah_retrieve_dmac(ah),
+					qp->ibqp.qp_num, &tx);
+		if (ret)
+			return ret;
+	}
+	ret = qp_open(qp);
+	if (ret) {
+		ropcie_mq_disconnect(&tx);
+		return ret;
+	}
 	spin_lock_bh(&qp->lock);
 	qp->tx = tx;
 	qp->connected = true;
 	spin_unlock_bh(&qp->lock);
 	return 0;
-
-err_request:
-	ropcie_mq_close(a, &qp->request_mq);
-err_tx:
-	ropcie_mq_disconnect(&tx);
-	return ret;
 }
 
 /* No record comes in or goes out after this. Under qp->mutex. */
@@ -206,7 +255,8 @@ static void qp_disconnect(struct ropcie_qp *qp)
 	if (!qp->connected)
 		return;
 	ropcie_mq_close(a, &qp->request_mq);
-	ropcie_mq_close(a, &qp->response_mq);
+	if (ropcie_is_reliable(qp))
+		ropcie_mq_close(a, &qp->response_mq);
 	spin_lock_bh(&qp->lock);
 	qp->connected = false;
 	tx = qp->tx;
@@ -304,6 +354,8 @@ static void store_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 		a->rnr_retry = attr->rnr_retry;
 	if (mask & IB_QP_MIN_RNR_TIMER)
 		a->min_rnr_timer = attr->min_rnr_timer;
+	if (mask & IB_QP_QKEY)
+		a->qkey = attr->qkey;
 	if (mask & IB_QP_DEST_QPN)
 		a->dest_qp_num = attr->dest_qp_num;
 	if (mask & IB_QP_RQ_PSN)
@@ -337,6 +389,7 @@ static void start_responder(struct ropcie_qp *qp)
 		.src_qpn = qp->ibqp.qp_num,
 		.min_rnr_timer = qp->attr.min_rnr_timer,
 		.max_rd_atomic = qp->attr.max_dest_rd_atomic,
+		.unreliable = !ropcie_is_reliable(qp),
 		.access = qp->attr.qp_access_flags,
 	};
 
@@ -353,6 +406,7 @@ static void start_requester(struct ropcie_qp *qp)
 		.retry_cnt = qp->attr.retry_cnt,
 		.rnr_retry = qp->attr.rnr_retry,
 		.max_rd_atomic = qp->attr.max_rd_atomic,
+		.unreliable = !ropcie_is_reliable(qp),
 		.timeout_ns = timeout_ns(qp->attr.timeout),
 	};
 
@@ -378,6 +432,9 @@ static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 		start_responder(qp);
 	if (next == IB_QPS_RTS && cur == IB_QPS_RTR)
 		start_requester(qp);
+	if (next == IB_QPS_RTS && cur == IB_QPS_SQE)
+		ropcie_req_resume(&qp->req);
+	WRITE_ONCE(qp->qkey, qp->attr.qkey);
 	qp->req.attr.timeout_ns = timeout_ns(qp->attr.timeout);
 	qp->req.attr.retry_cnt = qp->attr.retry_cnt;
 	qp->req.attr.rnr_retry = qp->attr.rnr_retry;
@@ -392,7 +449,8 @@ static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 		ropcie_qp_to_error(qp, &after);
 	} else {
 		WRITE_ONCE(qp->state, next);
-		if (qp->connected && !ropcie_peer_is_up(qp->tx.peer)) {
+		if (!ropcie_is_ud(qp) && qp->connected &&
+		    !ropcie_peer_is_up(qp->tx.peer)) {
 			ropcie_qp_to_error(qp, &after);
 			ropcie_after_event(&after, IB_EVENT_QP_FATAL);
 		}
@@ -412,7 +470,7 @@ static int modify_locked(struct ropcie_qp *qp, struct ib_qp_attr *attr,
 
 	if ((mask & IB_QP_CUR_STATE) && attr->cur_qp_state != cur)
 		return -EINVAL;
-	ret = ropcie_qp_transition(ROPCIE_QPT_RC, (enum ropcie_qps)cur,
+	ret = ropcie_qp_transition(core_type(qp), (enum ropcie_qps)cur,
 				   (enum ropcie_qps)next, mask);
 	if (ret)
 		return ret;
@@ -428,6 +486,10 @@ static int modify_locked(struct ropcie_qp *qp, struct ib_qp_attr *attr,
 		if (qp->connected)
 			return -EOPNOTSUPP;
 		ret = qp_connect(qp, &attr->ah_attr);
+		if (ret)
+			return ret;
+	} else if (ropcie_is_ud(qp) && next == IB_QPS_RTR && cur != next) {
+		ret = qp_connect(qp, NULL);
 		if (ret)
 			return ret;
 	}
@@ -489,7 +551,9 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 
 	mutex_lock(&dev->qp_mutex);
 	xa_erase(&dev->qps, ibqp->qp_num);
-	dev->num_qps--;
+	if (ibqp->qp_type != IB_QPT_GSI)
+		dev->num_qps--;
+	ropcie_leave_groups(qp);
 	mutex_unlock(&dev->qp_mutex);
 
 	mutex_lock(&qp->mutex);
@@ -526,8 +590,11 @@ void ropcie_qp_peer_down(struct ropcie_dev *dev, struct ropcie_peer *peer)
 	unsigned long qpn;
 
 	mutex_lock(&dev->qp_mutex);
-	xa_for_each(&dev->qps, qpn, qp)
-		if (READ_ONCE(qp->connected) && qp->tx.peer == peer)
+	xa_for_each(&dev->qps, qpn, qp) {
+		if (ropcie_is_ud(qp))
+			ropcie_ud_peer_down(qp, peer);
+		else if (READ_ONCE(qp->connected) && qp->tx.peer == peer)
 			qp_link_lost(qp);
+	}
 	mutex_unlock(&dev->qp_mutex);
 }

@@ -3,7 +3,7 @@
  * Objects and inner interfaces of ropcie.ko, the verbs provider.
  *
  * The way of a work request: post.c -> work.c -> core/requester -> ntb_if
- * | ntb_if -> rx.c -> core/responder -> cq.c -> poll.
+ * | ntb_if -> rx.c -> core/responder -> cq.c -> poll. Datagrams turn off to ud.c.
  *
  * Locks, outermost first. Completion handlers are called by a tasklet with none
  * of them held. Event handlers are called without the spin locks:
@@ -32,6 +32,7 @@
 #include <rdma/ib_verbs.h>
 
 #include "bus/bus.h"
+#include "core/datagram.h"
 #include "core/mr.h"
 #include "core/qp_state.h"
 #include "core/requester.h"
@@ -47,7 +48,11 @@
 #define ROPCIE_MAX_SRQ 16384
 #define ROPCIE_MAX_PD 16384
 #define ROPCIE_MAX_MR 65535
+#define ROPCIE_MAX_AH 65536
+#define ROPCIE_MAX_MCAST 8192 /* queue pairs in groups, counted for each group */
 #define ROPCIE_FIRST_QPN 16 /* 0 and 1 are IBTA's, a few are left to grow */
+#define ROPCIE_LAST_QPN (ROPCIE_MULTICAST_QPN - 1)
+#define ROPCIE_GSI_QPN 1
 #define ROPCIE_MAX_RD_ATOMIC ROPCIE_RSP_DEPTH
 #define ROPCIE_GID_TBL_LEN 128
 /* Payload of all but the last record of a message. */
@@ -68,9 +73,14 @@
  * @qps: QP number to struct ropcie_qp
  * @qp_mutex: guards @qps
  * @next_qpn: where the search for a free number starts
- * @num_qps: queue pairs that there are; under @qp_mutex
+ * @num_qps: queue pairs that there are, but QP1; under @qp_mutex
+ * @members: queue pairs in multicast groups; changed under @qp_mutex, RCU
+ * @num_members: how many; under @qp_mutex
+ * @multicast_mq: where multicast datagrams arrive
+ * @qkey_violations: datagrams with a wrong Q_Key
  * @num_cqs: completion queues that there are
  * @num_srqs: shared receive queues that there are
+ * @num_ahs: address handles that there are
  * @wc_names: names that rest, oldest first; under @qp_mutex
  * @num_wc_names: how many; under @qp_mutex
  * @pds: protection domain numbers
@@ -92,8 +102,13 @@ struct ropcie_dev {
 	struct mutex qp_mutex; /* guards qps */
 	u32 next_qpn;
 	u32 num_qps;
+	struct list_head members;
+	u32 num_members;
+	struct ropcie_mq multicast_mq;
+	atomic_t qkey_violations;
 	atomic_t num_cqs;
 	atomic_t num_srqs;
+	atomic_t num_ahs;
 	struct list_head wc_names;
 	u32 num_wc_names;
 	struct ida pds;
@@ -217,6 +232,30 @@ struct ropcie_srq {
 	u32 limit;
 };
 
+/**
+ * struct ropcie_ah - an address handle
+ * @ibah: what verbs sees
+ * @attr: as given, without a reference of its own
+ * @route: what goes into the header of a datagram
+ * @dmac: hardware address, which names the peer
+ */
+struct ropcie_ah {
+	struct ib_ah ibah;
+	struct rdma_ah_attr attr;
+	struct ropcie_route route;
+	u8 dmac[ETH_ALEN];
+};
+
+/**
+ * struct ropcie_av - destination of a datagram in the send queue
+ * @dmac: hardware address
+ * @grh: what goes before the payload
+ */
+struct ropcie_av {
+	u8 dmac[ETH_ALEN];
+	u8 grh[ROPCIE_GRH_LEN];
+};
+
 enum ropcie_qp_flag {
 	ROPCIE_QP_QUEUED, /* on a work consumer's list, or run by it */
 	ROPCIE_QP_ANSWER, /* on dev->answers */
@@ -245,8 +284,10 @@ enum ropcie_qp_flag {
  * @holds: there is one
  * @request_mq: where the peer's requests arrive
  * @response_mq: where the answers to own requests arrive
- * @tx: where both of the peer's queues are
- * @connected: the queues are open and @tx is set
+ * @tx: where both of the peer's queues are. Of datagrams: where the last one
+ *	went, or nowhere
+ * @connected: the queues are open, and @tx is set but for datagrams
+ * @qkey: Q_Key of datagrams that arrive
  * @flags: bits of enum ropcie_qp_flag
  * @ready: place on a work consumer's list
  * @blocked: place on dev->blocked
@@ -283,6 +324,7 @@ struct ropcie_qp {
 	struct ropcie_mq response_mq;
 	struct ropcie_mq_tx tx;
 	bool connected;
+	u32 qkey;
 
 	unsigned long flags;
 	struct list_head ready;
@@ -331,6 +373,11 @@ static inline struct ropcie_cq *to_rcq(struct ib_cq *ibcq)
 	return container_of(ibcq, struct ropcie_cq, ibcq);
 }
 
+static inline struct ropcie_ah *to_rah(struct ib_ah *ibah)
+{
+	return container_of(ibah, struct ropcie_ah, ibah);
+}
+
 static inline struct ropcie_srq *to_rsrq(struct ib_srq *ibsrq)
 {
 	return container_of(ibsrq, struct ropcie_srq, ibsrq);
@@ -339,6 +386,18 @@ static inline struct ropcie_srq *to_rsrq(struct ib_srq *ibsrq)
 static inline struct ropcie_qp *to_rqp(struct ib_qp *ibqp)
 {
 	return container_of(ibqp, struct ropcie_qp, ibqp);
+}
+
+/* Does it send datagrams? */
+static inline bool ropcie_is_ud(const struct ropcie_qp *qp)
+{
+	return qp->ibqp.qp_type == IB_QPT_UD || qp->ibqp.qp_type == IB_QPT_GSI;
+}
+
+/* Is it told what became of its requests? */
+static inline bool ropcie_is_reliable(const struct ropcie_qp *qp)
+{
+	return qp->ibqp.qp_type == IB_QPT_RC;
 }
 
 /* Nothing is known to come with this command; what comes is refused. */
@@ -429,14 +488,13 @@ struct ropcie_recv_wqe *ropcie_recv_current(struct ropcie_qp *qp);
 /**
  * ropcie_recv_for() - the receive that a request may fill
  * @qp: its lock is held
- * @hdr: the request's header; one is taken from a shared queue if need be
+ * @take: take one from a shared queue if need be
  * @after: is told when that queue comes below its limit
  *
  * Return: the receive, or NULL when there is none.
  */
 struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp,
-					const struct ropcie_hdr *hdr,
-					struct ropcie_after *after);
+					bool take, struct ropcie_after *after);
 
 /* Be done with the current receive; qp->lock is held. */
 void ropcie_recv_release(struct ropcie_qp *qp);
@@ -540,7 +598,57 @@ bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
  */
 void ropcie_qp_stop_answering(struct ropcie_qp *qp);
 
+/* ud.c */
+int ropcie_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
+		     struct ib_udata *udata);
+int ropcie_query_ah(struct ib_ah *ibah, struct rdma_ah_attr *attr);
+int ropcie_destroy_ah(struct ib_ah *ibah, u32 flags);
+int ropcie_attach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid);
+int ropcie_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid);
+/* The queue pair leaves all groups. Under dev->qp_mutex. */
+void ropcie_leave_groups(struct ropcie_qp *qp);
+int ropcie_multicast_open(struct ropcie_dev *dev);
+void ropcie_multicast_close(struct ropcie_dev *dev);
+void ropcie_rx_datagram(struct ropcie_mq *mq, struct ropcie_peer *peer,
+			const struct ropcie_rec *rec);
+/* A peer is gone: what waits for space in its lane goes nowhere. */
+void ropcie_ud_peer_down(struct ropcie_qp *qp, struct ropcie_peer *peer);
+
+/**
+ * ropcie_ud_fill() - what makes a work request a datagram
+ * @qp: queue pair
+ * @wr: work request
+ * @wqe: entry with length and flags set
+ *
+ * Return: 0, or -EINVAL for a destination that can not be.
+ */
+int ropcie_ud_fill(struct ropcie_qp *qp, const struct ib_ud_wr *wr,
+		   struct ropcie_send_wqe *wqe);
+
+/* What goes before the payload of this datagram. */
+struct ropcie_vec ropcie_ud_header(const struct ropcie_qp *qp,
+				   const struct ropcie_send_wqe *wqe);
+
+/* May a datagram of so many bytes be sent? Else it is not (IBTA C10-93.1.1). */
+bool ropcie_ud_fits(const struct ropcie_qp *qp, u32 len);
+
+/**
+ * ropcie_ud_send() - send a datagram
+ * @qp: its lock is held
+ * @rec: its record
+ * @vec: header and payload
+ * @nvec: number of runs
+ *
+ * Return: 0, also when it went nowhere; -EAGAIN when the lane that qp->tx names
+ * is full.
+ */
+int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
+		   const struct ropcie_vec *vec, u32 nvec);
+
 /* rx.c */
+/* Copy a record's payload to byte @off of a scatter list; qp->lock is held. */
+bool ropcie_place(struct ropcie_qp *qp, const struct ropcie_sge *sge,
+		  u32 num_sge, u64 off, const struct ropcie_rec *rec);
 void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		       const struct ropcie_rec *rec);
 void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,

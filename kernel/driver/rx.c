@@ -29,8 +29,7 @@ static bool scatter_piece(struct ropcie_mr *mr, const struct ropcie_sge *piece,
 	return true;
 }
 
-/* Copy a record's payload to byte @off of a scatter list. */
-static bool place(struct ropcie_qp *qp, const struct ropcie_sge *sge,
+bool ropcie_place(struct ropcie_qp *qp, const struct ropcie_sge *sge,
 		  u32 num_sge, u64 off, const struct ropcie_rec *rec)
 {
 	u32 len = rec->hdr.frag_len;
@@ -192,6 +191,19 @@ static bool execute(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 	return ok;
 }
 
+/* Who sent it, and what lies before the payload. */
+static void from_datagram(const struct ropcie_qp *qp,
+			  const struct ropcie_hdr *hdr, struct ib_wc *wc)
+{
+	wc->src_qp = hdr->src_qpn;
+	wc->wc_flags |= IB_WC_GRH;
+	/* To user space the bit would mean something else. */
+	if (!qp->wc_name) {
+		wc->wc_flags |= IB_WC_WITH_NETWORK_HDR_TYPE;
+		wc->network_hdr_type = hdr->net;
+	}
+}
+
 void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 			  enum ib_wc_status status, struct ropcie_after *after)
 {
@@ -210,6 +222,8 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 	if (hdr) {
 		if (hdr->op == ROPCIE_OP_WRITE)
 			wc.opcode = IB_WC_RECV_RDMA_WITH_IMM;
+		if (hdr->op == ROPCIE_OP_DATAGRAM)
+			from_datagram(qp, hdr, &wc);
 		wc.byte_len = hdr->msg_len;
 		if (hdr->flags & ROPCIE_F_IMM) {
 			wc.wc_flags |= IB_WC_WITH_IMM;
@@ -221,7 +235,10 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 	ropcie_cq_add(to_rcq(qp->ibqp.recv_cq), &wc, solicited, after);
 }
 
-/* The request can not be served: NAK, and the QP ends (IBTA 9.9.3.1). */
+/*
+ * The request can not be served: NAK, and the QP ends (IBTA 9.9.3.1). An
+ * unreliable one tells nobody.
+ */
 static void refuse(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	ropcie_qp_answer(qp, ROPCIE_RX_BUDGET, after);
@@ -233,6 +250,8 @@ static void refuse(struct ropcie_qp *qp, struct ropcie_after *after)
 static void deny(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_ACCESS);
+	if (!ropcie_is_reliable(qp))
+		return;
 	ropcie_after_event(after, IB_EVENT_QP_ACCESS_ERR);
 	refuse(qp, after);
 }
@@ -240,16 +259,18 @@ static void deny(struct ropcie_qp *qp, struct ropcie_after *after)
 static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		    struct ropcie_after *after)
 {
-	struct ropcie_recv_wqe *wqe = ropcie_recv_for(qp, &rec->hdr, after);
 	struct ropcie_rsp_place where;
+	struct ropcie_recv_wqe *wqe;
 	u64 orig = 0;
 
+	wqe = ropcie_recv_for(qp, ropcie_rsp_takes_receive(&qp->rsp, &rec->hdr),
+			      after);
 	switch (ropcie_rsp_request(&qp->rsp, &rec->hdr, wqe ? 1 : 0,
 				   wqe ? wqe->length : 0, &where)) {
 	case ROPCIE_RSP_DROP:
 		break;
 	case ROPCIE_RSP_PLACE:
-		if (!place(qp, wqe->sge, wqe->num_sge, where.off, rec)) {
+		if (!ropcie_place(qp, wqe->sge, wqe->num_sge, where.off, rec)) {
 			ropcie_recv_complete(qp, NULL, IB_WC_LOC_PROT_ERR,
 					     after);
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
@@ -336,7 +357,7 @@ static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 		orig.span[0].len = sizeof(orig.hdr.orig);
 		rec = &orig;
 	}
-	if (place(qp, at.wqe->sge, at.wqe->num_sge, at.off, rec))
+	if (ropcie_place(qp, at.wqe->sge, at.wqe->num_sge, at.off, rec))
 		ropcie_req_placed(&qp->req, &rec->hdr, now);
 	else
 		ropcie_req_fail(&qp->req, ROPCIE_WC_LOC_PROT_ERR);

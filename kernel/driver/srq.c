@@ -142,11 +142,10 @@ struct ropcie_recv_wqe *ropcie_recv_current(struct ropcie_qp *qp)
 }
 
 struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp,
-					const struct ropcie_hdr *hdr,
-					struct ropcie_after *after)
+					bool take, struct ropcie_after *after)
 {
 	lockdep_assert_held(&qp->lock);
-	if (qp->srq && !qp->holds && ropcie_rsp_takes_receive(&qp->rsp, hdr))
+	if (take && qp->srq && !qp->holds)
 		qp->holds = srq_take(qp->srq, qp->held, after);
 	return ropcie_recv_current(qp);
 }

@@ -16,9 +16,9 @@
 
 /*
  * Most runs of memory behind one record: a piece of n bytes touches at most
- * n / PAGE_SIZE + 2 pages.
+ * n / PAGE_SIZE + 2 pages. One more for the header of a datagram.
  */
-#define GATHER_VECS (2 * ROPCIE_MAX_SGE + ROPCIE_FRAG / PAGE_SIZE)
+#define GATHER_VECS (2 * ROPCIE_MAX_SGE + ROPCIE_FRAG / PAGE_SIZE + 1)
 /* Bytes that a consumer sends before it lets others at the QP. */
 #define WORKER_BUDGET (64 * 1024)
 
@@ -91,13 +91,23 @@ static bool gather(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
 
 static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 {
+	bool datagram = rec->hdr.op == ROPCIE_OP_DATAGRAM;
+	u32 len = rec->hdr.frag_len;
 	struct gather g;
 	int ret = -EACCES;
 
 	g.nvec = 0;
 	g.nmr = 0;
-	if (gather(qp, rec->wqe, rec->off, rec->hdr.frag_len, &g))
-		ret = ropcie_mq_send(&qp->tx, &rec->hdr, g.vec, g.nvec);
+	if (datagram) {
+		len = rec->wqe->length;
+		if (!ropcie_ud_fits(qp, len))
+			return 0;
+		g.vec[g.nvec++] = ropcie_ud_header(qp, rec->wqe);
+	}
+	if (gather(qp, rec->wqe, rec->off, len, &g))
+		ret = datagram ? ropcie_ud_send(qp, rec, g.vec, g.nvec) :
+				 ropcie_mq_send(&qp->tx, &rec->hdr, g.vec,
+						g.nvec);
 	gather_put(&g);
 	return ret;
 }
@@ -194,25 +204,39 @@ static void send_complete(struct ropcie_qp *qp,
 	ropcie_cq_add(to_rcq(qp->ibqp.send_cq), &wc, comp->status, after);
 }
 
-static void flush(struct ropcie_qp *qp, struct ropcie_after *after)
+static void flush_sends(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	struct ropcie_req_comp comp;
 
 	while (ropcie_req_flush(&qp->req, &comp))
 		send_complete(qp, &comp, after);
+}
+
+static void flush(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	flush_sends(qp, after);
 	while (ropcie_recv_current(qp))
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR, after);
 }
 
-/* Completions that are due; an error among them ends the QP. */
+/*
+ * Completions that are due; an error among them ends the QP. Of an unreliable
+ * one it ends the send queue only (IBTA 10.3.1.6).
+ */
 static void complete_sends(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	struct ropcie_req_comp comp;
 
 	while (ropcie_req_complete(&qp->req, &comp))
 		send_complete(qp, &comp, after);
-	if (qp->req.error && qp->state != IB_QPS_ERR)
+	if (!qp->req.error || qp->state == IB_QPS_ERR)
+		return;
+	if (ropcie_is_reliable(qp)) {
 		ropcie_qp_to_error(qp, after);
+		return;
+	}
+	WRITE_ONCE(qp->state, IB_QPS_SQE);
+	flush_sends(qp, after);
 }
 
 void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
@@ -339,9 +363,12 @@ bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
 	}
 	if (qp->state == IB_QPS_ERR)
 		flush(qp, after);
+	else if (qp->state == IB_QPS_SQE)
+		flush_sends(qp, after);
 	check_drained(qp, after);
 	arm_timer(qp);
-	ropcie_mq_flush(&qp->tx);
+	if (qp->tx.peer)
+		ropcie_mq_flush(&qp->tx);
 	return more;
 }
 

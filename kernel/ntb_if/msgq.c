@@ -35,12 +35,17 @@ void ropcie_mq_close(struct ropcie_adapter *a, struct ropcie_mq *mq)
 }
 EXPORT_SYMBOL_GPL(ropcie_mq_close);
 
+static u32 choose_lane(const struct ropcie_peer *peer, u32 key)
+{
+	return key % max_t(u32, 1, READ_ONCE(peer->nlanes));
+}
+
 void ropcie_mq_to_peer(struct ropcie_peer *peer, u32 key,
 		       struct ropcie_mq_tx *tx)
 {
 	kref_get(&peer->ref);
 	tx->peer = peer;
-	tx->lane = key % max_t(u32, 1, READ_ONCE(peer->nlanes));
+	tx->lane = choose_lane(peer, key);
 }
 EXPORT_SYMBOL_GPL(ropcie_mq_to_peer);
 
@@ -76,6 +81,23 @@ int ropcie_mq_send(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
 	return ropcie_lane_tx_send(&tx->peer->lane[tx->lane], hdr, vec, nvec);
 }
 EXPORT_SYMBOL_GPL(ropcie_mq_send);
+
+void ropcie_mq_broadcast(struct ropcie_adapter *a, u32 key,
+			 const struct ropcie_hdr *hdr,
+			 const struct ropcie_vec *vec, u32 nvec)
+{
+	u32 i;
+
+	for (i = 0; i < a->npeers; i++) {
+		struct ropcie_peer *peer = a->peer[i];
+		struct ropcie_lane *l = &peer->lane[choose_lane(peer, key)];
+
+		if (ropcie_peer_is_up(peer) &&
+		    !ropcie_lane_tx_send(l, hdr, vec, nvec))
+			ropcie_lane_flush(l);
+	}
+}
+EXPORT_SYMBOL_GPL(ropcie_mq_broadcast);
 
 void ropcie_mq_flush(struct ropcie_mq_tx *tx)
 {

@@ -165,6 +165,19 @@ void ropcie_mq_disconnect(struct ropcie_mq_tx *tx);
 int ropcie_mq_send(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
 		   const struct ropcie_vec *vec, u32 nvec);
 
+/**
+ * ropcie_mq_broadcast() - send one record to every peer, this node too
+ * @a: adapter
+ * @key: as in ropcie_mq_connect()
+ * @hdr: as in ropcie_mq_send(), and so @vec and @nvec
+ *
+ * A full lane loses its copy, as a switch's port would. Receivers are woken.
+ * Same contexts as ropcie_mq_send().
+ */
+void ropcie_mq_broadcast(struct ropcie_adapter *a, u32 key,
+			 const struct ropcie_hdr *hdr,
+			 const struct ropcie_vec *vec, u32 nvec);
+
 /* Wake the receiver if it sleeps. Same contexts as ropcie_mq_send(). */
 void ropcie_mq_flush(struct ropcie_mq_tx *tx);
 

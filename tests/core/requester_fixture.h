@@ -28,7 +28,8 @@ class Requester : public testing::Test {
 
   void SetUp() override { Connect(100); }
 
-  void Connect(uint32_t psn, uint8_t retry_cnt = 3, uint8_t rnr_retry = 2) {
+  void Connect(uint32_t psn, uint8_t retry_cnt = 3, uint8_t rnr_retry = 2,
+               bool unreliable = false) {
     memory_.assign(kSize * kStride / 8, 0);
     ropcie_req_init(&req_, memory_.data(), kSize, kStride);
     const ropcie_req_attr attr = {.psn = psn,
@@ -38,7 +39,8 @@ class Requester : public testing::Test {
                                   .retry_cnt = retry_cnt,
                                   .rnr_retry = rnr_retry,
                                   .max_rd_atomic = 2,
-                                  .timeout_ns = kTimeout};
+                                  .unreliable = unreliable,
+                                  .timeout_ns = unreliable ? 0 : kTimeout};
     ropcie_req_connect(&req_, &attr);
   }
 

@@ -32,6 +32,7 @@ class FetchResponder : public testing::Test {
                                   .src_qpn = kLocal,
                                   .min_rnr_timer = 1,
                                   .max_rd_atomic = 2,
+                                  .unreliable = false,
                                   .access = access};
     ropcie_rsp_connect(&rsp_, &attr);
   }

@@ -26,6 +26,7 @@ class Responder : public testing::Test {
                                   .src_qpn = kLocal,
                                   .min_rnr_timer = 14,
                                   .max_rd_atomic = 2,
+                                  .unreliable = false,
                                   .access = 0};
     ropcie_rsp_connect(&rsp_, &attr);
   }

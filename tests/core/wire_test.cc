@@ -96,8 +96,15 @@ bool AckIsValid(const ropcie_slot& slot) {
 }
 
 bool EthIsValid(const ropcie_slot& slot) {
-  return (slot.flags & ~3) == 0 && slot.mq == 0 && slot.src_qpn == 0 &&
+  return slot.flags == 3 && slot.mq == 0 && slot.src_qpn == 0 &&
          slot.psn == 0 && FragmentIsValid(slot) && AllZero(slot.inl);
+}
+
+bool DatagramIsValid(const ropcie_slot& slot) {
+  return (slot.flags & ~0xf) == 0 && (slot.flags & 3) == 3 &&
+         QueuePairIsValid(slot, 0) && FragmentIsValid(slot) &&
+         slot.frag_len >= 40 && slot.frag_len <= 4136 && slot.deth.net >= 1 &&
+         slot.deth.net <= 3 && AllZero(slot.deth.rsvd);
 }
 
 bool IsValid(const ropcie_slot& slot) {
@@ -122,6 +129,8 @@ bool IsValid(const ropcie_slot& slot) {
       return ReadResponseIsValid(slot);
     case 9:
       return AtomicResponseIsValid(slot);
+    case 10:
+      return DatagramIsValid(slot);
     default:
       return false;
   }
@@ -200,10 +209,19 @@ void FillOperands(Random* random, ropcie_slot* slot) {
   slot->frag_len = 0;
 }
 
+void FillDatagram(Random* random, ropcie_slot* slot) {
+  slot->flags |= random->OneIn(9) ? 0 : 3;
+  slot->frag_len = Near(random, random->OneIn(2) ? 40 : 4136);
+  slot->msg_len = random->OneIn(9) ? random->Word() : slot->frag_len;
+  slot->imm = (slot->flags & ROPCIE_F_IMM) != 0 ? random->Word() : 0;
+  slot->deth.qkey = random->Word();
+  slot->deth.net = static_cast<uint8_t>(random->Below(5));
+}
+
 ropcie_slot NearlyValidSlot(Random* random) {
   ropcie_slot slot{};
-  slot.op = static_cast<uint8_t>(random->Between(1, 9));
-  const bool request_flags = slot.op == 1 || slot.op == 4;
+  slot.op = static_cast<uint8_t>(random->Between(1, 10));
+  const bool request_flags = slot.op == 1 || slot.op == 4 || slot.op == 10;
   slot.flags = static_cast<uint8_t>(random->Below(request_flags ? 32 : 4));
   slot.mq = slot.op == 3 ? 0 : Near(random, ROPCIE_MQ_MAX);
   slot.src_qpn = slot.op == 3 ? 0 : Near(random, ROPCIE_QPN_MASK);
@@ -217,7 +235,11 @@ ropcie_slot NearlyValidSlot(Random* random) {
     slot.aeth.timer = static_cast<uint8_t>(random->Below(33));
     return slot;
   }
-  slot.mq = slot.op >= 8 ? slot.mq | 1 : slot.mq & ~1U;
+  slot.mq = slot.op == 8 || slot.op == 9 ? slot.mq | 1 : slot.mq & ~1U;
+  if (slot.op == 10) {
+    FillDatagram(random, &slot);
+    return slot;
+  }
   slot.frag_len = random->OneIn(2) ? Near(random, ROPCIE_MAX_FRAG)
                                    : Near(random, ROPCIE_SLOT_INLINE);
   slot.msg_len =
@@ -255,6 +277,8 @@ TEST(Wire, LayoutIsThatOfTheProtocol) {
   EXPECT_EQ(offsetof(ropcie_slot, reth.rkey), 44U);
   EXPECT_EQ(offsetof(ropcie_slot, reth.addr), 48U);
   EXPECT_EQ(offsetof(ropcie_slot, orig), 28U);
+  EXPECT_EQ(offsetof(ropcie_slot, deth.qkey), 28U);
+  EXPECT_EQ(offsetof(ropcie_slot, deth.net), 32U);
   EXPECT_EQ(offsetof(ropcie_slot, valid), 56U);
 }
 
@@ -295,7 +319,7 @@ TEST(Wire, NoiseIsRefused) {
   for (int i = 0; i < 1000000; i++) {
     ropcie_slot slot;
     random.Fill({reinterpret_cast<uint8_t*>(&slot), sizeof(slot)});
-    slot.op = static_cast<uint8_t>(slot.op % 11);
+    slot.op = static_cast<uint8_t>(slot.op % 12);
     ExpectDecodes(slot);
     ASSERT_FALSE(HasFatalFailure());
   }

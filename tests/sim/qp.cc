@@ -57,6 +57,7 @@ void Qp::Connect(const QpAttr& attr) {
                                     .src_qpn = qpn_,
                                     .min_rnr_timer = attr.min_rnr_timer,
                                     .max_rd_atomic = attr.max_dest_rd_atomic,
+                                    .unreliable = false,
                                     .access = ROPCIE_ACCESS_REMOTE_WRITE |
                                               ROPCIE_ACCESS_REMOTE_READ |
                                               ROPCIE_ACCESS_REMOTE_ATOMIC};
@@ -73,6 +74,7 @@ void Qp::ReadyToSend() {
                                     .retry_cnt = attr_.retry_cnt,
                                     .rnr_retry = attr_.rnr_retry,
                                     .max_rd_atomic = attr_.max_rd_atomic,
+                                    .unreliable = false,
                                     .timeout_ns = attr_.timeout_ns};
   Modify(ROPCIE_QPS_RTS, kToRts);
   ropcie_req_connect(&req_, &req_attr);

@@ -1,0 +1,52 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2
+#
+# librdmacm's programs, unmodified: connections over QP1 and MADs, datagrams,
+# multicast, reject, and perftest with -R.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+
+server_log=$LAB_OUT/server.$NODE
+number=0
+
+# between SERVER -- CLIENT: the server on node 1, the client on node 2, which is
+# started when the server had time to listen and again when it had not.
+between() {
+	local server=() client status=0
+
+	while [ "$1" != -- ]; do
+		server+=("$1")
+		shift
+	done
+	shift
+	client=("$@")
+	number=$((number + 1))
+	if [ "$NODE" = 1 ]; then
+		timeout 60 "${server[@]}" >"$server_log" 2>&1 &
+		sleep 1
+	fi
+	lab-barrier "cm-$number"
+	if [ "$NODE" = 2 ]; then
+		timeout 60 "${client[@]}" >"$LAB_OUT/client" 2>&1 || status=$?
+		[ $status = 0 ] || {
+			cat "$LAB_OUT/client"
+			fail "client: ${client[*]} ended with status $status"
+		}
+	fi
+	if [ "$NODE" = 1 ]; then
+		wait $! || {
+			status=$?
+			cat "$server_log"
+			fail "server: ${server[*]} ended with status $status"
+		}
+	fi
+	lab-barrier "cm-done-$number"
+	pass "${client[*]}"
+}
+
+between rping -s -v -V -C 20 -- rping -c -a "$SERVER" -v -V -C 20
+between rping -s -S 65536 -V -C 10 -- rping -c -a "$SERVER" -S 65536 -V -C 10
+between rdma_server -- rdma_client -s "$SERVER"
+between ucmatose -c 4 -C 10 -- ucmatose -s "$SERVER" -c 4 -C 10
+between udaddy -c 2 -C 10 -- udaddy -s "$SERVER" -c 2 -C 10
