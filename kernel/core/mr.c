@@ -58,7 +58,7 @@ void ropcie_mr_del(struct ropcie_mr_table *table, struct ropcie_mr_core *mr)
 		return;
 	slot = &table->slots[index];
 	WRITE_ONCE(slot->mr, NULL);
-	slot->tag++;
+	slot->tag = (u8)(mr->key + 1); /* a dynamic region has chosen its own */
 	slot->next = ROPCIE_MR_NONE;
 	if (table->free_tail == ROPCIE_MR_NONE)
 		table->free_head = index;
@@ -68,18 +68,49 @@ void ropcie_mr_del(struct ropcie_mr_table *table, struct ropcie_mr_core *mr)
 	table->used--;
 }
 
-struct ropcie_mr_core *ropcie_mr_find(const struct ropcie_mr_table *table,
-				      u32 key)
+struct ropcie_mr_core *ropcie_mr_find_index(const struct ropcie_mr_table *table,
+					    u32 key)
 {
 	u32 index = key >> KEY_TAG_BITS;
-	struct ropcie_mr_core *mr;
 
 	if (index >= table->size)
 		return NULL;
 	index = array_index_nospec(index, table->size);
 	/* Pairs with the release in ropcie_mr_add(). */
-	mr = smp_load_acquire(&table->slots[index].mr);
-	return mr && mr->key == key ? mr : NULL;
+	return smp_load_acquire(&table->slots[index].mr);
+}
+
+struct ropcie_mr_core *ropcie_mr_find(const struct ropcie_mr_table *table,
+				      u32 key)
+{
+	struct ropcie_mr_core *mr = ropcie_mr_find_index(table, key);
+
+	return mr && READ_ONCE(mr->key) == key ? mr : NULL;
+}
+
+int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
+			    const struct ropcie_mr_fast *fast)
+{
+	if (!mr->dynamic || !mr->invalid || mr->pd != fast->pd ||
+	    (mr->key ^ fast->key) & ~ROPCIE_MR_TAG_MASK)
+		return -EINVAL;
+	mr->access = fast->access;
+	mr->iova = fast->iova;
+	mr->length = fast->length;
+	mr->page_shift = fast->page_shift;
+	mr->offset = (u32)(fast->iova & ((1ULL << fast->page_shift) - 1));
+	WRITE_ONCE(mr->key, fast->key);
+	/* Whoever sees that it is valid sees all of it. */
+	smp_store_release(&mr->invalid, false);
+	return 0;
+}
+
+int ropcie_mr_invalidate(struct ropcie_mr_core *mr, u32 pd, u32 key)
+{
+	if (!mr->dynamic || mr->pd != pd || !ropcie_mr_is_current(mr, key))
+		return -EINVAL;
+	WRITE_ONCE(mr->invalid, true);
+	return 0;
 }
 
 int ropcie_mr_check(const struct ropcie_mr_core *mr, u32 pd, u64 addr, u64 len,

@@ -30,6 +30,9 @@
  * @page_shift: log2 of the size of each page
  * @pages: start address of each page; NULL for a region whose iova is the
  *	address itself (a kernel DMA region)
+ * @dynamic: its memory and the tag of its key are given and taken away by work
+ *	requests (IBTA 10.6.4.3); whoever registers has it for himself
+ * @invalid: it has none now: read behind taking a reference
  */
 struct ropcie_mr_core {
 	u32 key;
@@ -40,6 +43,8 @@ struct ropcie_mr_core {
 	u32 offset;
 	u32 page_shift;
 	void **pages;
+	bool dynamic;
+	bool invalid;
 };
 
 /* A scatter/gather element (IBTA 10.8.2.1). */
@@ -61,6 +66,8 @@ struct ropcie_mr_slot {
 	u8 tag;
 };
 
+/* A key is index << 8 | tag. */
+#define ROPCIE_MR_TAG_MASK 0xffu
 #define ROPCIE_MR_NONE 0xffffffffu
 #define ROPCIE_MR_MAX BIT(24)
 
@@ -115,6 +122,68 @@ void ropcie_mr_del(struct ropcie_mr_table *table, struct ropcie_mr_core *mr);
  */
 struct ropcie_mr_core *ropcie_mr_find(const struct ropcie_mr_table *table,
 				      u32 key);
+
+/**
+ * ropcie_mr_find_index() - the region of a key, whatever its tag is now
+ * @table: as in ropcie_mr_find()
+ * @key: any 32 bits, trusted in no way
+ */
+struct ropcie_mr_core *ropcie_mr_find_index(const struct ropcie_mr_table *table,
+					    u32 key);
+
+/**
+ * ropcie_mr_is_current() - does this key still mean this region?
+ * @mr: region that ropcie_mr_find() returned, with a reference
+ * @key: the key
+ *
+ * A full barrier has to stand between the reference and this, and one between
+ * ropcie_mr_invalidate() and a look at the references: then a region is not
+ * used any more when it is invalid and has no users.
+ */
+static inline bool ropcie_mr_is_current(const struct ropcie_mr_core *mr, u32 key)
+{
+	/* Pairs with the release in ropcie_mr_fast_register(). */
+	return !smp_load_acquire(&mr->invalid) && READ_ONCE(mr->key) == key;
+}
+
+/**
+ * struct ropcie_mr_fast - what a fast registration gives a region
+ * @key: its new key, of which only the tag may differ
+ * @pd: protection domain of the queue pair
+ * @access: ROPCIE_ACCESS_*
+ * @iova: address of the first byte
+ * @length: bytes
+ * @page_shift: log2 of the size of its pages, which are filled in already
+ */
+struct ropcie_mr_fast {
+	u32 key;
+	u32 pd;
+	u32 access;
+	u64 iova;
+	u64 length;
+	u32 page_shift;
+};
+
+/**
+ * ropcie_mr_fast_register() - give a dynamic region its memory (REG_MR)
+ * @mr: region; nobody uses it, and calls for one region are serialized
+ * @fast: what it gets
+ *
+ * Return: 0; -EINVAL when it is not dynamic, is valid, or belongs to another
+ * protection domain.
+ */
+int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
+			    const struct ropcie_mr_fast *fast);
+
+/**
+ * ropcie_mr_invalidate() - take the memory away (LOCAL_INV, remote invalidate)
+ * @mr: region
+ * @pd: protection domain of the queue pair
+ * @key: the key that is to be invalid
+ *
+ * Return: 0; -EINVAL when it is not dynamic or this is not its key now.
+ */
+int ropcie_mr_invalidate(struct ropcie_mr_core *mr, u32 pd, u32 key);
 
 /**
  * ropcie_mr_check() - may these bytes be used so?

@@ -34,9 +34,12 @@ void ropcie_req_connect(struct ropcie_requester *req,
 static void assign_psn(struct ropcie_requester *req,
 		       struct ropcie_send_wqe *wqe)
 {
+	bool local = ropcie_op_is_local(wqe->op);
+
 	wqe->psn = req->next_psn;
-	wqe->npsn = ropcie_num_psn(wqe->length, req->attr.frag);
-	wqe->ssn = req->ssn++;
+	wqe->npsn = local ? 0 : ropcie_num_psn(wqe->length, req->attr.frag);
+	wqe->ssn = req->ssn;
+	req->ssn += !local;
 	req->next_psn = ropcie_psn_add(wqe->psn, wqe->npsn);
 	req->fresh++;
 }
@@ -52,7 +55,8 @@ static bool may_send(const struct ropcie_requester *req,
 	if (ropcie_psn_diff(req->psn, req->acked_psn) >=
 	    (s32)ROPCIE_MAX_INFLIGHT)
 		return false;
-	if (req->next == req->tail)
+	/* Nothing before it is under way. */
+	if (ropcie_psn_diff(wqe->psn, req->acked_psn) <= 0)
 		return true;
 	/* IBTA 10.8.3.3. What is sent again has waited for its turn before. */
 	if ((wqe->flags & ROPCIE_WR_FENCE) && req->fetches && !again)
@@ -73,10 +77,12 @@ static bool may_send(const struct ropcie_requester *req,
 /* What goes with the last record of a message. */
 static void build_end(const struct ropcie_send_wqe *wqe, struct ropcie_hdr *hdr)
 {
-	if (wqe->flags & ROPCIE_WR_IMM) {
+	if (wqe->flags & ROPCIE_WR_IMM)
 		hdr->flags |= ROPCIE_F_IMM;
+	if (wqe->flags & ROPCIE_WR_INV)
+		hdr->flags |= ROPCIE_F_INV;
+	if (hdr->flags & (ROPCIE_F_IMM | ROPCIE_F_INV))
 		hdr->imm = wqe->imm;
-	}
 	if ((wqe->flags & ROPCIE_WR_SOLICITED) &&
 	    ropcie_op_receives(wqe->op, wqe->flags & ROPCIE_WR_IMM))
 		hdr->flags |= ROPCIE_F_SOLICITED;
@@ -163,6 +169,43 @@ static void build(const struct ropcie_requester *req,
 		build_fragment(req, wqe, rec);
 }
 
+/* The work request at the cursor; what was executed here is not again. */
+static struct ropcie_send_wqe *current_wqe(struct ropcie_requester *req)
+{
+	struct ropcie_send_wqe *wqe;
+
+	for (;;) {
+		if (req->next - req->tail == ropcie_req_pending(req))
+			return NULL;
+		wqe = wqe_at(req, req->next);
+		if (req->next == req->fresh) {
+			if (req->draining)
+				return NULL;
+			assign_psn(req, wqe);
+		}
+		if (!(wqe->flags & ROPCIE_WR_DONE))
+			return wqe;
+		req->next++;
+	}
+}
+
+/*
+ * A region may get another memory while older requests are under way, but not
+ * lose it: they may have to be sent again (IBTA 10.8.3.3, strong ordering).
+ */
+static enum ropcie_req_verdict local_op(const struct ropcie_requester *req,
+					const struct ropcie_send_wqe *wqe,
+					struct ropcie_req_rec *rec)
+{
+	if (wqe->op == ROPCIE_LOCAL_INV && req->acked_psn != wqe->psn)
+		return ROPCIE_REQ_WAIT;
+	if ((wqe->flags & ROPCIE_WR_FENCE) && req->fetches)
+		return ROPCIE_REQ_WAIT;
+	memset(rec, 0, sizeof(*rec));
+	rec->wqe = wqe;
+	return ROPCIE_REQ_LOCAL;
+}
+
 enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 					struct ropcie_req_rec *rec)
 {
@@ -172,14 +215,11 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 		return ROPCIE_REQ_FAILED;
 	if (req->rnr_wait || req->local_error)
 		return ROPCIE_REQ_WAIT;
-	if (req->next - req->tail == ropcie_req_pending(req))
+	wqe = current_wqe(req);
+	if (!wqe)
 		return ROPCIE_REQ_IDLE;
-	wqe = wqe_at(req, req->next);
-	if (req->next == req->fresh) {
-		if (req->draining)
-			return ROPCIE_REQ_IDLE;
-		assign_psn(req, wqe);
-	}
+	if (ropcie_op_is_local(wqe->op))
+		return local_op(req, wqe, rec);
 	if (ropcie_op_fetches(wqe->op) && !req->attr.max_rd_atomic) {
 		/* It could never be sent (IBTA 10.2.5, initiator depth). */
 		ropcie_req_local_error(req, ROPCIE_WC_LOC_QP_OP_ERR);
@@ -212,6 +252,11 @@ void ropcie_req_sent(struct ropcie_requester *req,
 		req->deadline = now + req->attr.timeout_ns;
 }
 
+void ropcie_req_executed(struct ropcie_requester *req)
+{
+	wqe_at(req, req->next++)->flags |= ROPCIE_WR_DONE;
+}
+
 void ropcie_req_fail(struct ropcie_requester *req, u8 status)
 {
 	if (!req->error)
@@ -227,10 +272,12 @@ void ropcie_req_local_error(struct ropcie_requester *req, u8 status)
 		ropcie_req_fail(req, status);
 }
 
-/* All of it is acknowledged. */
+/* All of it is acknowledged, or it was executed. */
 static bool done(const struct ropcie_requester *req,
 		 const struct ropcie_send_wqe *wqe)
 {
+	if (ropcie_op_is_local(wqe->op))
+		return wqe->flags & ROPCIE_WR_DONE;
 	return ropcie_psn_diff(ropcie_psn_add(wqe->psn, wqe->npsn),
 			       req->acked_psn) <= 0;
 }
@@ -252,6 +299,10 @@ static void set_cursor(struct ropcie_requester *req, u32 psn)
 			req->off = nth * req->attr.frag;
 			break;
 		}
+		/* Nothing behind it was sent. */
+		if (ropcie_op_is_local(wqe->op) &&
+		    !(wqe->flags & ROPCIE_WR_DONE))
+			break;
 	}
 	req->next = idx;
 }

@@ -15,6 +15,7 @@
  *   ropcie_req_post()                     a work request enters
  *   while (ropcie_req_next() == SEND)     the next record
  *       put it in the lane; ropcie_req_sent(); or leave it when that is full
+ *       (ROPCIE_REQ_LOCAL: execute it; ropcie_req_executed())
  *   ropcie_req_response()                 an ACK record came
  *   ropcie_req_data()                     a READ or atomic response came:
  *       put its payload at the place; ropcie_req_placed()
@@ -37,6 +38,22 @@
 #define ROPCIE_WR_SOLICITED BIT(1)
 #define ROPCIE_WR_IMM BIT(2)
 #define ROPCIE_WR_FENCE BIT(3) /* wait for all READs and atomics before */
+#define ROPCIE_WR_INV BIT(4) /* imm is a key that the other end invalidates */
+#define ROPCIE_WR_DONE BIT(5) /* the local operation was executed */
+
+/*
+ * Work requests that are executed here and not sent (IBTA 10.8.2.3), in the
+ * place of an enum ropcie_op.
+ */
+enum ropcie_local_op {
+	ROPCIE_LOCAL_REG_MR = 0x80, /* give a region its memory and its key */
+	ROPCIE_LOCAL_INV = 0x81 /* take the key away */
+};
+
+static inline bool ropcie_op_is_local(u8 op)
+{
+	return op >= ROPCIE_LOCAL_REG_MR;
+}
 
 /**
  * struct ropcie_send_wqe - a work request in the send queue
@@ -45,17 +62,19 @@
  * @dest_qpn: DATAGRAM: QP number at the other end
  * @compare_add: CAS: value to compare with; FAA: value to add
  * @swap: CAS: new value
- * @rkey: key of the remote memory
+ * @rkey: key of the remote memory, or of the region of a local operation
+ * @access: REG_MR: ROPCIE_ACCESS_*
  * @qkey: DATAGRAM: Q_Key
  * @length: message bytes, sum of the list, at most ROPCIE_MAX_MSG
- * @imm: immediate data
- * @op: enum ropcie_op of its requests
+ * @imm: immediate data, or key to invalidate at the other end
+ * @op: enum ropcie_op of its requests, or enum ropcie_local_op
  * @flags: ROPCIE_WR_*
  * @num_sge: entries of @sge
  * @net: DATAGRAM: enum ropcie_net
  * @psn: first PSN, once sent
- * @npsn: number of PSNs: its records, or those of the answer to a READ
- * @ssn: send sequence number (IBTA 9.7.7.2): counts work requests
+ * @npsn: number of PSNs: its records, or those of the answer to a READ; 0 for
+ *	a local operation
+ * @ssn: send sequence number (IBTA 9.7.7.2): counts messages
  * @sge: list
  */
 struct ropcie_send_wqe {
@@ -64,7 +83,10 @@ struct ropcie_send_wqe {
 		u64 raddr;
 		u32 dest_qpn;
 	};
-	u64 compare_add;
+	union {
+		u64 compare_add;
+		u32 access;
+	};
 	u64 swap;
 	union {
 		u32 rkey;
@@ -170,6 +192,7 @@ struct ropcie_requester {
 enum ropcie_req_verdict {
 	ROPCIE_REQ_IDLE, /* nothing to send */
 	ROPCIE_REQ_SEND, /* a record is ready */
+	ROPCIE_REQ_LOCAL, /* a local operation is to be executed: rec->wqe */
 	ROPCIE_REQ_WAIT, /* for credits, an RNR timer, or an answer */
 	ROPCIE_REQ_FAILED /* the queue is in error */
 };
@@ -275,6 +298,12 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
  */
 void ropcie_req_sent(struct ropcie_requester *req,
 		     const struct ropcie_req_rec *rec, u64 now);
+
+/**
+ * ropcie_req_executed() - the local operation of ropcie_req_next() is done
+ * @req: requester
+ */
+void ropcie_req_executed(struct ropcie_requester *req);
 
 /**
  * ropcie_req_local_error() - the work request of ropcie_req_next() is bad

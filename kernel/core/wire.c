@@ -28,7 +28,7 @@ struct op_rule {
 static const struct op_rule op_rules[ROPCIE_OP_END] = {
 	[ROPCIE_OP_SEND] = {
 		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST | ROPCIE_F_IMM |
-			 ROPCIE_F_SOLICITED | ROPCIE_F_ACKREQ,
+			 ROPCIE_F_SOLICITED | ROPCIE_F_ACKREQ | ROPCIE_F_INV,
 		.fragments = true,
 		.queue_pair = true,
 		.dir = ROPCIE_MQ_REQUEST,
@@ -210,6 +210,7 @@ static int check_fragment(const struct ropcie_hdr *hdr, bool whole)
 	bool first = hdr->flags & ROPCIE_F_FIRST;
 	bool last = hdr->flags & ROPCIE_F_LAST;
 	bool imm = hdr->flags & ROPCIE_F_IMM;
+	bool inv = hdr->flags & ROPCIE_F_INV;
 
 	if (whole && !(first && last))
 		return -EBADMSG;
@@ -222,13 +223,15 @@ static int check_fragment(const struct ropcie_hdr *hdr, bool whole)
 	    (hdr->frag_len == 0 || hdr->frag_len == hdr->msg_len))
 		return -EBADMSG;
 	if (!last && (hdr->flags & (ROPCIE_F_IMM | ROPCIE_F_SOLICITED |
-				    ROPCIE_F_ACKREQ)))
+				    ROPCIE_F_ACKREQ | ROPCIE_F_INV)))
+		return -EBADMSG;
+	if (imm && inv)
 		return -EBADMSG;
 	/* Only what completes a receive can be solicited (IBTA 9.2.3). */
 	if ((hdr->flags & ROPCIE_F_SOLICITED) &&
 	    !ropcie_op_receives(hdr->op, imm))
 		return -EBADMSG;
-	if (!imm && hdr->imm)
+	if (!imm && !inv && hdr->imm)
 		return -EBADMSG;
 	return 0;
 }

@@ -69,6 +69,7 @@ enum ropcie_op {
 #define ROPCIE_F_IMM BIT(2) /* imm holds immediate data */
 #define ROPCIE_F_SOLICITED BIT(3) /* solicited event (IBTA BTH.SE) */
 #define ROPCIE_F_ACKREQ BIT(4) /* the responder must acknowledge */
+#define ROPCIE_F_INV BIT(5) /* imm holds a key to invalidate */
 
 /**
  * enum ropcie_syndrome - what an ACK record says (IBTA 9.7.5.2.1, AETH)
@@ -117,7 +118,7 @@ enum ropcie_net {
  * @msg_len: bytes of the whole message
  * @frag_len: payload bytes of this record
  * @imm: immediate data as the poster gave it (network order, opaque here);
- *	ROPCIE_OP_READ: payload bytes of each response but the last
+ *	with ROPCIE_F_INV the key to invalidate; ROPCIE_OP_READ: payload bytes of each response but the last
  * @inl: payload of records with at most ROPCIE_SLOT_INLINE bytes; what it
  *	does not fill is ignored
  * @aeth: operands of ROPCIE_OP_ACK
@@ -185,7 +186,8 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @psn: packet sequence number
  * @msg_len: bytes of the whole message
  * @frag_len: payload bytes of this record
- * @imm: immediate data, opaque; READ: bytes of each response but the last
+ * @imm: immediate data, opaque; key to invalidate; READ: bytes of each
+ *	response but the last
  * @msn: ACK: messages completed by the responder, 24 bits
  * @credits: ACK: receive work requests ready beyond @msn
  * @syndrome: ACK: enum ropcie_syndrome

@@ -29,7 +29,8 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->device_cap_flags = IB_DEVICE_RC_RNR_NAK_GEN |
 				 IB_DEVICE_PORT_ACTIVE_EVENT |
 				 IB_DEVICE_SYS_IMAGE_GUID |
-				 IB_DEVICE_SRQ_RESIZE;
+				 IB_DEVICE_SRQ_RESIZE |
+				 IB_DEVICE_MEM_MGT_EXTENSIONS;
 	attr->max_qp = ROPCIE_MAX_QP;
 	attr->max_qp_wr = ROPCIE_MAX_WR;
 	attr->max_send_sge = ROPCIE_MAX_SGE;
@@ -44,6 +45,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_srq_wr = ROPCIE_MAX_WR;
 	attr->max_srq_sge = ROPCIE_MAX_SGE;
 	attr->max_mr = ROPCIE_MAX_MR;
+	attr->max_fast_reg_page_list_len = ROPCIE_MAX_FAST_REG_PAGES;
 	attr->max_pd = ROPCIE_MAX_PD;
 	attr->max_ah = ROPCIE_MAX_AH;
 	attr->max_mcast_grp = ROPCIE_MAX_MCAST;
@@ -162,6 +164,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.driver_id = RDMA_DRIVER_UNKNOWN,
 	.uverbs_abi_ver = ROPCIE_ABI_VERSION,
 
+	.alloc_mr = ropcie_alloc_mr,
 	.alloc_pd = ropcie_alloc_pd,
 	.alloc_ucontext = ropcie_alloc_ucontext,
 	.attach_mcast = ropcie_attach_mcast,
@@ -184,6 +187,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.get_link_layer = ropcie_get_link_layer,
 	.get_netdev = ropcie_get_netdev,
 	.get_port_immutable = ropcie_get_port_immutable,
+	.map_mr_sg = ropcie_map_mr_sg,
 	.modify_qp = ropcie_modify_qp,
 	.modify_srq = ropcie_modify_srq,
 	.poll_cq = ropcie_poll_cq,

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Protection domains and memory regions: pins user memory, fills the page
- * array that core/mr maps, and keeps a region alive while a queue pair uses
- * it. Knows nothing of queue pairs but their protection domain.
+ * array that core/mr maps, keeps a region alive while a queue pair uses it, and
+ * gives memory to the regions that work requests register and invalidate. Knows nothing of queue pairs but their protection domain.
  */
 #include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
 #include "ropcie.h"
-
-/* Rights that a region may be registered with. */
-#define MR_ACCESS                                                              \
-	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |                      \
-	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
 
 static_assert(ROPCIE_ACCESS_LOCAL_WRITE == IB_ACCESS_LOCAL_WRITE);
 static_assert(ROPCIE_ACCESS_REMOTE_WRITE == IB_ACCESS_REMOTE_WRITE);
@@ -66,7 +61,7 @@ static struct ropcie_mr *mr_alloc(struct ib_pd *ibpd, int access)
 	refcount_set(&mr->refs, 1);
 	init_completion(&mr->unused);
 	mr->core.pd = to_rpd(ibpd)->num;
-	mr->core.access = access & MR_ACCESS;
+	mr->core.access = access & ROPCIE_MR_ACCESS;
 	return mr;
 }
 
@@ -103,6 +98,111 @@ struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access)
 	return &mr->ibmr;
 }
 
+struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
+			      u32 max_num_sg)
+{
+	struct ropcie_mr *mr;
+	int ret = -ENOMEM;
+
+	if (type != IB_MR_TYPE_MEM_REG)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!max_num_sg || max_num_sg > ROPCIE_MAX_FAST_REG_PAGES)
+		return ERR_PTR(-EINVAL);
+	mr = mr_alloc(ibpd, 0);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->core.dynamic = true;
+	mr->core.invalid = true;
+	mr->max_pages = max_num_sg;
+	mr->core.pages = kvmalloc_array(max_num_sg, sizeof(*mr->core.pages),
+					GFP_KERNEL);
+	if (mr->core.pages)
+		ret = mr_publish(to_rdev(ibpd->device), mr);
+	if (ret) {
+		kvfree(mr->core.pages);
+		kfree(mr);
+		return ERR_PTR(ret);
+	}
+	return &mr->ibmr;
+}
+
+/* DMA addresses are kernel addresses: ib_device.dma_device is NULL. */
+static int set_page(struct ib_mr *ibmr, u64 addr)
+{
+	struct ropcie_mr *mr = to_rmr(ibmr);
+
+	if (mr->num_pages == mr->max_pages)
+		return -ENOMEM;
+	mr->core.pages[mr->num_pages++] = (void *)(uintptr_t)addr;
+	return 0;
+}
+
+int ropcie_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int nents,
+		     unsigned int *offset)
+{
+	struct ropcie_mr *mr = to_rmr(ibmr);
+
+	/* Its pages belong to whoever has the key. */
+	if (!READ_ONCE(mr->core.invalid))
+		return -EBUSY;
+	mr->num_pages = 0;
+	return ib_sg_to_pages(ibmr, sg, nents, offset, set_page);
+}
+
+/* The region, if it is one that work requests change. dev->mr_lock is held. */
+static struct ropcie_mr *find_dynamic(struct ropcie_dev *dev, u32 key)
+{
+	struct ropcie_mr_core *core = ropcie_mr_find_index(&dev->mrs, key);
+
+	return core && core->dynamic ?
+		       container_of(core, struct ropcie_mr, core) : NULL;
+}
+
+bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access)
+{
+	struct ropcie_mr_fast fast = {
+		.key = key,
+		.pd = to_rpd(qp->ibqp.pd)->num,
+		.access = access,
+	};
+	struct ropcie_dev *dev = qp->dev;
+	struct ropcie_mr *mr;
+	bool ok = false;
+
+	spin_lock_bh(&dev->mr_lock);
+	mr = find_dynamic(dev, key);
+	if (mr && mr->num_pages) {
+		fast.iova = mr->ibmr.iova;
+		fast.length = mr->ibmr.length;
+		fast.page_shift = ilog2(mr->ibmr.page_size);
+		ok = !ropcie_mr_fast_register(&mr->core, &fast);
+	}
+	spin_unlock_bh(&dev->mr_lock);
+	return ok;
+}
+
+bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key)
+{
+	struct ropcie_dev *dev = qp->dev;
+	struct ropcie_mr *mr;
+	bool ok;
+
+	spin_lock_bh(&dev->mr_lock);
+	mr = find_dynamic(dev, key);
+	ok = mr && !ropcie_mr_invalidate(&mr->core,
+					 to_rpd(qp->ibqp.pd)->num, key);
+	/*
+	 * Copies to or from it end first. They run with bottom halves off and
+	 * wait for no lock that this context holds. Pairs with the barrier in
+	 * ropcie_mr_get().
+	 */
+	smp_mb();
+	while (ok && refcount_read(&mr->refs) > 1)
+		cpu_relax();
+	spin_unlock_bh(&dev->mr_lock);
+	return ok;
+}
+
 static int mr_fill_pages(struct ropcie_mr *mr)
 {
 	struct sg_page_iter iter;
@@ -123,7 +223,7 @@ static int mr_fill_pages(struct ropcie_mr *mr)
 
 static int mr_check_args(u64 start, u64 length, u64 iova, int access)
 {
-	if (access & ~(MR_ACCESS | IB_ACCESS_OPTIONAL))
+	if (access & ~(ROPCIE_MR_ACCESS | IB_ACCESS_OPTIONAL))
 		return -EOPNOTSUPP;
 	if (start + length < start || iova + length < iova)
 		return -EINVAL;
@@ -213,7 +313,10 @@ struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp,
 	rcu_read_unlock();
 	if (!mr)
 		return NULL;
-	if (ropcie_mr_check(&mr->core, to_rpd(qp->ibqp.pd)->num, sge->addr,
+	/* Pairs with the barrier in ropcie_mr_inv(). */
+	smp_mb__after_atomic();
+	if (!ropcie_mr_is_current(&mr->core, sge->lkey) ||
+	    ropcie_mr_check(&mr->core, to_rpd(qp->ibqp.pd)->num, sge->addr,
 			    sge->length, access)) {
 		ropcie_mr_put(mr);
 		return NULL;

@@ -30,10 +30,16 @@ static bool has_opcode(const struct ropcie_qp *qp, enum ib_wr_opcode opcode)
 	case IB_WR_RDMA_WRITE:
 	case IB_WR_RDMA_WRITE_WITH_IMM:
 		return !ropcie_is_ud(qp);
+	case IB_WR_SEND_WITH_INV:
 	case IB_WR_RDMA_READ:
 	case IB_WR_ATOMIC_CMP_AND_SWP:
 	case IB_WR_ATOMIC_FETCH_AND_ADD:
 		return ropcie_is_reliable(qp);
+	case IB_WR_LOCAL_INV:
+		return !ropcie_is_ud(qp);
+	case IB_WR_REG_MR:
+		/* It names memory of the kernel. */
+		return !ropcie_is_ud(qp) && !qp->wc_name;
 	default:
 		return false;
 	}
@@ -55,6 +61,22 @@ static int fill_opcode(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 	case IB_WR_SEND_WITH_IMM:
 		wqe->op = ROPCIE_OP_SEND;
 		return ropcie_is_ud(qp) ? ropcie_ud_fill(qp, ud_wr(wr), wqe) : 0;
+	case IB_WR_SEND_WITH_INV:
+		wqe->op = ROPCIE_OP_SEND;
+		wqe->flags |= ROPCIE_WR_INV;
+		wqe->imm = wr->ex.invalidate_rkey;
+		return 0;
+	case IB_WR_LOCAL_INV:
+		wqe->op = ROPCIE_LOCAL_INV;
+		wqe->rkey = wr->ex.invalidate_rkey;
+		return 0;
+	case IB_WR_REG_MR:
+		wqe->op = ROPCIE_LOCAL_REG_MR;
+		wqe->rkey = reg_wr(wr)->key;
+		wqe->access = reg_wr(wr)->access & ROPCIE_MR_ACCESS;
+		return reg_wr(wr)->access & ~(int)(ROPCIE_MR_ACCESS |
+						   IB_ACCESS_OPTIONAL) ?
+			       -EINVAL : 0;
 	case IB_WR_RDMA_WRITE:
 	case IB_WR_RDMA_WRITE_WITH_IMM:
 	case IB_WR_RDMA_READ:

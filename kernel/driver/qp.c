@@ -17,10 +17,6 @@ static_assert((int)ROPCIE_QPS_SQD == (int)IB_QPS_SQD);
 static_assert((int)ROPCIE_QPS_SQE == (int)IB_QPS_SQE);
 static_assert((int)ROPCIE_QPS_ERR == (int)IB_QPS_ERR);
 
-#define QP_ACCESS                                                              \
-	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |                      \
-	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
-
 static int check_type(const struct ib_qp_init_attr *init, bool user)
 {
 	switch (init->qp_type) {
@@ -311,7 +307,7 @@ static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 	if (((mask & IB_QP_PORT) && attr->port_num != 1) ||
 	    ((mask & IB_QP_PKEY_INDEX) && attr->pkey_index) ||
 	    ((mask & IB_QP_ACCESS_FLAGS) &&
-	     (attr->qp_access_flags & ~QP_ACCESS)) ||
+	     (attr->qp_access_flags & ~ROPCIE_MR_ACCESS)) ||
 	    ((mask & IB_QP_PATH_MTU) && (attr->path_mtu < IB_MTU_256 ||
 					 attr->path_mtu > port_mtu)) ||
 	    ((mask & IB_QP_TIMEOUT) && attr->timeout > 31) ||

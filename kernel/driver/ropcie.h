@@ -48,6 +48,7 @@
 #define ROPCIE_MAX_SRQ 16384
 #define ROPCIE_MAX_PD 16384
 #define ROPCIE_MAX_MR 65535
+#define ROPCIE_MAX_FAST_REG_PAGES 1024
 #define ROPCIE_MAX_AH 65536
 #define ROPCIE_MAX_MCAST 8192 /* queue pairs in groups, counted for each group */
 #define ROPCIE_FIRST_QPN 16 /* 0 and 1 are IBTA's, a few are left to grow */
@@ -55,6 +56,10 @@
 #define ROPCIE_GSI_QPN 1
 #define ROPCIE_MAX_RD_ATOMIC ROPCIE_RSP_DEPTH
 #define ROPCIE_GID_TBL_LEN 128
+/* Rights that a region, and a queue pair's peer, can be given. */
+#define ROPCIE_MR_ACCESS                                                       \
+	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |                      \
+	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
 /* Payload of all but the last record of a message. */
 #define ROPCIE_FRAG 16384
 /* Bytes that a poster sends in its own context before a consumer takes over. */
@@ -152,6 +157,8 @@ struct ropcie_pd {
  * @ibmr: what verbs sees
  * @core: what the engines see
  * @umem: pinned user memory, or NULL
+ * @max_pages: pages that a fast registration may have
+ * @num_pages: pages of the next one
  * @refs: table entry and users; region memory is freed when it falls to zero
  * @unused: completed then
  * @rcu: delays the freeing for ropcie_mr_find()
@@ -160,6 +167,8 @@ struct ropcie_mr {
 	struct ib_mr ibmr;
 	struct ropcie_mr_core core;
 	struct ib_umem *umem;
+	u32 max_pages;
+	u32 num_pages;
 	refcount_t refs;
 	struct completion unused;
 	struct rcu_head rcu;
@@ -425,6 +434,29 @@ struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access);
 struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 				 u64 iova, int access, struct ib_udata *udata);
 int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
+struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
+			      u32 max_num_sg);
+int ropcie_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int nents,
+		     unsigned int *offset);
+
+/**
+ * ropcie_mr_reg() - give a region the memory that was mapped to it (REG_MR)
+ * @qp: queue pair that asks; its lock is held
+ * @key: key that the region gets
+ * @access: ROPCIE_ACCESS_*
+ *
+ * Return: false when that may not be.
+ */
+bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access);
+
+/**
+ * ropcie_mr_inv() - take its memory away (LOCAL_INV, SEND_WITH_INV)
+ * @qp: queue pair that asks; its lock is held
+ * @key: key that the region has
+ *
+ * Nobody uses the memory when this returns. Return: as ropcie_mr_reg().
+ */
+bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key);
 
 /**
  * ropcie_mr_get() - the region behind a key, checked, with a reference

@@ -228,6 +228,9 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 		if (hdr->flags & ROPCIE_F_IMM) {
 			wc.wc_flags |= IB_WC_WITH_IMM;
 			wc.ex.imm_data = cpu_to_be32(hdr->imm);
+		} else if (hdr->flags & ROPCIE_F_INV) {
+			wc.wc_flags |= IB_WC_WITH_INVALIDATE;
+			wc.ex.invalidate_rkey = hdr->imm;
 		}
 		solicited |= hdr->flags & ROPCIE_F_SOLICITED;
 	}
@@ -275,6 +278,12 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 					     after);
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
 			refuse(qp, after);
+		} else if ((rec->hdr.flags & ROPCIE_F_INV) &&
+			   !ropcie_mr_inv(qp, rec->hdr.imm)) {
+			/* The key is not one that the peer may take away. */
+			ropcie_recv_complete(qp, NULL, IB_WC_REM_INV_REQ_ERR,
+					     after);
+			deny(qp, after);
 		} else if (ropcie_rsp_placed(&qp->rsp, &rec->hdr)) {
 			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS,
 					     after);

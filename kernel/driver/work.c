@@ -27,6 +27,7 @@ static_assert((int)ROPCIE_WC_LOC_LEN_ERR == (int)IB_WC_LOC_LEN_ERR);
 static_assert((int)ROPCIE_WC_LOC_QP_OP_ERR == (int)IB_WC_LOC_QP_OP_ERR);
 static_assert((int)ROPCIE_WC_LOC_PROT_ERR == (int)IB_WC_LOC_PROT_ERR);
 static_assert((int)ROPCIE_WC_WR_FLUSH_ERR == (int)IB_WC_WR_FLUSH_ERR);
+static_assert((int)ROPCIE_WC_MW_BIND_ERR == (int)IB_WC_MW_BIND_ERR);
 static_assert((int)ROPCIE_WC_BAD_RESP_ERR == (int)IB_WC_BAD_RESP_ERR);
 static_assert((int)ROPCIE_WC_REM_INV_REQ_ERR == (int)IB_WC_REM_INV_REQ_ERR);
 static_assert((int)ROPCIE_WC_REM_ACCESS_ERR == (int)IB_WC_REM_ACCESS_ERR);
@@ -179,6 +180,10 @@ static enum ib_wc_opcode wc_opcode(u8 op)
 		return IB_WC_COMP_SWAP;
 	case ROPCIE_OP_FAA:
 		return IB_WC_FETCH_ADD;
+	case ROPCIE_LOCAL_REG_MR:
+		return IB_WC_REG_MR;
+	case ROPCIE_LOCAL_INV:
+		return IB_WC_LOCAL_INV;
 	default:
 		return IB_WC_SEND;
 	}
@@ -301,6 +306,32 @@ static void link_lost(struct ropcie_qp *qp, struct ropcie_after *after)
 	ropcie_after_event(after, IB_EVENT_QP_FATAL);
 }
 
+/* IBTA 10.6.4.3; what may not be is a memory management operation error. */
+static void execute(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
+{
+	bool ok = wqe->op == ROPCIE_LOCAL_REG_MR ?
+			  ropcie_mr_reg(qp, wqe->rkey, wqe->access) :
+			  ropcie_mr_inv(qp, wqe->rkey);
+
+	if (ok)
+		ropcie_req_executed(&qp->req);
+	else
+		ropcie_req_local_error(&qp->req, ROPCIE_WC_MW_BIND_ERR);
+}
+
+/* What to send next, when all that is to be executed before is. */
+static bool next_record(struct ropcie_qp *qp, struct ropcie_req_rec *rec)
+{
+	enum ropcie_req_verdict verdict;
+
+	for (;;) {
+		verdict = ropcie_req_next(&qp->req, rec);
+		if (verdict != ROPCIE_REQ_LOCAL)
+			return verdict == ROPCIE_REQ_SEND;
+		execute(qp, rec->wqe);
+	}
+}
+
 /* Send until idle, blocked, or over the budget (true). */
 static bool send_loop(struct ropcie_qp *qp, u32 budget,
 		      struct ropcie_after *after)
@@ -310,7 +341,7 @@ static bool send_loop(struct ropcie_qp *qp, u32 budget,
 	bool more = false;
 	int ret;
 
-	while (ropcie_req_next(&qp->req, &rec) == ROPCIE_REQ_SEND) {
+	while (next_record(qp, &rec)) {
 		more = spent >= budget;
 		if (more)
 			break;

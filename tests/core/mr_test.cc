@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -465,6 +466,87 @@ TEST(Sge, LongestEntriesAreWalkedWhole) {
   EXPECT_EQ(piece.addr, uint64_t{9} + UINT32_MAX - 1);
   EXPECT_EQ(piece.length, 1U);
   EXPECT_FALSE(ropcie_sge_next(&cur, 10, &piece));
+}
+
+class DynamicRegion : public testing::Test {
+ protected:
+  static constexpr uint32_t kPd = 7;
+  static constexpr uint32_t kSlots = 4;
+
+  void SetUp() override {
+    ropcie_mr_table_init(&table_, slots_.data(), kSlots, 1);
+    mr_.pd = kPd;
+    mr_.page_shift = 12;
+    mr_.dynamic = true;
+    mr_.invalid = true;
+    ASSERT_EQ(ropcie_mr_add(&table_, &mr_), 0);
+  }
+
+  int Register(uint32_t key, uint32_t pd = kPd) {
+    const ropcie_mr_fast fast = {.key = key,
+                                 .pd = pd,
+                                 .access = ROPCIE_ACCESS_REMOTE_READ,
+                                 .iova = 0x1234567,
+                                 .length = 100,
+                                 .page_shift = 12};
+    return ropcie_mr_fast_register(&mr_, &fast);
+  }
+
+  bool IsUsable(uint32_t key) {
+    const ropcie_mr_core* found = ropcie_mr_find(&table_, key);
+    return found != nullptr && ropcie_mr_is_current(found, key);
+  }
+
+  std::array<ropcie_mr_slot, kSlots> slots_{};
+  ropcie_mr_table table_{};
+  ropcie_mr_core mr_{};
+};
+
+TEST_F(DynamicRegion, IsUsableWhileItIsRegistered) {
+  const uint32_t key = mr_.key;
+  EXPECT_FALSE(IsUsable(key));
+  ASSERT_EQ(Register(key ^ 1), 0);
+  EXPECT_TRUE(IsUsable(key ^ 1));
+  EXPECT_FALSE(IsUsable(key));
+  EXPECT_EQ(mr_.offset, 0x567U);
+  EXPECT_EQ(
+      ropcie_mr_check(&mr_, kPd, 0x1234567, 100, ROPCIE_ACCESS_REMOTE_READ), 0);
+  EXPECT_EQ(
+      ropcie_mr_check(&mr_, kPd, 0x1234567, 1, ROPCIE_ACCESS_REMOTE_WRITE),
+      -EACCES);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, key ^ 1), 0);
+  EXPECT_FALSE(IsUsable(key ^ 1));
+}
+
+TEST_F(DynamicRegion, IsRegisteredOnlyOnceAndWithinItsIndexAndDomain) {
+  const uint32_t key = mr_.key;
+  EXPECT_EQ(Register(key + 0x100), -EINVAL);
+  EXPECT_EQ(Register(key, kPd + 1), -EINVAL);
+  EXPECT_EQ(Register(key), 0);
+  EXPECT_EQ(Register(key ^ 1), -EINVAL);
+}
+
+TEST_F(DynamicRegion, IsInvalidatedOnlyByItsKeyAndInItsDomain) {
+  const uint32_t key = mr_.key;
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, key), -EINVAL) << "it is already";
+  ASSERT_EQ(Register(key), 0);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, key ^ 1), -EINVAL);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd + 1, key), -EINVAL);
+  EXPECT_TRUE(IsUsable(key));
+}
+
+TEST_F(DynamicRegion, AnOrdinaryRegionIsNeither) {
+  mr_.dynamic = false;
+  mr_.invalid = false;
+  EXPECT_EQ(Register(mr_.key), -EINVAL);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, mr_.key), -EINVAL);
+  EXPECT_TRUE(IsUsable(mr_.key));
+}
+
+TEST_F(DynamicRegion, IsFoundByItsIndexWhateverTheTag) {
+  EXPECT_EQ(ropcie_mr_find_index(&table_, mr_.key ^ 0x55), &mr_);
+  EXPECT_EQ(ropcie_mr_find_index(&table_, mr_.key + 0x100), nullptr);
+  EXPECT_EQ(ropcie_mr_find_index(&table_, 0xffffffff), nullptr);
 }
 
 }  // namespace

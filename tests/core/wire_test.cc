@@ -24,6 +24,7 @@ bool FragmentIsValid(const ropcie_slot& slot) {
   const bool first = (slot.flags & 1) != 0;
   const bool last = (slot.flags & 2) != 0;
   const bool imm = (slot.flags & 4) != 0;
+  const bool inv = (slot.flags & 32) != 0;
   if (slot.frag_len > slot.msg_len || slot.frag_len > 65536 ||
       slot.msg_len > (1U << 31)) {
     return false;
@@ -35,10 +36,13 @@ bool FragmentIsValid(const ropcie_slot& slot) {
   } else if (slot.frag_len == 0 || slot.frag_len == slot.msg_len) {
     return false;
   }
-  if (!last && (slot.flags & 0x1c) != 0) {
+  if (!last && (slot.flags & 0x3c) != 0) {
     return false;
   }
-  return imm || slot.imm == 0;
+  if (imm && inv) {
+    return false;
+  }
+  return imm || inv || slot.imm == 0;
 }
 
 // To a queue pair, as a request (0) or a response (1).
@@ -48,7 +52,7 @@ bool QueuePairIsValid(const ropcie_slot& slot, uint32_t direction) {
 }
 
 bool SendIsValid(const ropcie_slot& slot) {
-  return (slot.flags & ~0x1f) == 0 && QueuePairIsValid(slot, 0) &&
+  return (slot.flags & ~0x3f) == 0 && QueuePairIsValid(slot, 0) &&
          FragmentIsValid(slot) && (slot.frag_len <= 28 || AllZero(slot.inl));
 }
 
@@ -222,7 +226,7 @@ ropcie_slot NearlyValidSlot(Random* random) {
   ropcie_slot slot{};
   slot.op = static_cast<uint8_t>(random->Between(1, 10));
   const bool request_flags = slot.op == 1 || slot.op == 4 || slot.op == 10;
-  slot.flags = static_cast<uint8_t>(random->Below(request_flags ? 32 : 4));
+  slot.flags = static_cast<uint8_t>(random->Below(request_flags ? 64 : 4));
   slot.mq = slot.op == 3 ? 0 : Near(random, ROPCIE_MQ_MAX);
   slot.src_qpn = slot.op == 3 ? 0 : Near(random, ROPCIE_QPN_MASK);
   slot.psn = slot.op == 3 ? 0 : Near(random, ROPCIE_PSN_MASK);
@@ -244,7 +248,8 @@ ropcie_slot NearlyValidSlot(Random* random) {
                                    : Near(random, ROPCIE_SLOT_INLINE);
   slot.msg_len =
       random->OneIn(2) ? slot.frag_len : Near(random, uint32_t{1} << 31);
-  slot.imm = (slot.flags & ROPCIE_F_IMM) != 0 ? random->Word() : 0;
+  slot.imm =
+      (slot.flags & (ROPCIE_F_IMM | ROPCIE_F_INV)) != 0 ? random->Word() : 0;
   if (slot.frag_len <= ROPCIE_SLOT_INLINE && (slot.op == 1 || slot.op == 8)) {
     random->Fill(slot.inl);
   }

@@ -81,6 +81,13 @@ on_device() {
 	"$program" -d "$device" "${@/#GID/$gid}"
 }
 
+# Payload bytes that all adapters have received.
+received_bytes() {
+	[ -d /sys/kernel/debug/ropcie_ntb_if ] || mount -t debugfs debugfs /sys/kernel/debug
+	awk '$1 == "rx_bytes" { sum += $2 } END { printf "%d\n", sum }' \
+		/sys/kernel/debug/ropcie_ntb_if/*/state
+}
+
 # Objects that a process holds, of any device; the kernel's own have no pid.
 user_objects() {
 	local kind
