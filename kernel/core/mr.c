@@ -53,10 +53,11 @@ void ropcie_mr_del(struct ropcie_mr_table *table, struct ropcie_mr_core *mr)
 	u32 index = mr->key >> KEY_TAG_BITS;
 	struct ropcie_mr_slot *slot;
 
-	if (ROPCIE_ASSERT(index < table->size &&
-			  table->slots[index].mr == mr))
+	if (ROPCIE_ASSERT(index < table->size))
 		return;
 	slot = &table->slots[index];
+	if (slot->mr != mr)
+		return;
 	WRITE_ONCE(slot->mr, NULL);
 	slot->tag = (u8)(mr->key + 1); /* a dynamic region has chosen its own */
 	slot->next = ROPCIE_MR_NONE;
@@ -66,6 +67,15 @@ void ropcie_mr_del(struct ropcie_mr_table *table, struct ropcie_mr_core *mr)
 		table->slots[table->free_tail].next = index;
 	table->free_tail = index;
 	table->used--;
+}
+
+void ropcie_mr_replace(struct ropcie_mr_table *table,
+		       const struct ropcie_mr_core *old,
+		       struct ropcie_mr_core *with)
+{
+	with->key = old->key;
+	/* Whoever finds the region sees all of it. */
+	smp_store_release(&table->slots[old->key >> KEY_TAG_BITS].mr, with);
 }
 
 struct ropcie_mr_core *ropcie_mr_find_index(const struct ropcie_mr_table *table,
@@ -89,11 +99,13 @@ struct ropcie_mr_core *ropcie_mr_find(const struct ropcie_mr_table *table,
 }
 
 int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
-			    const struct ropcie_mr_fast *fast)
+			    const struct ropcie_mr_fast *fast, void ***before)
 {
 	if (!mr->dynamic || !mr->invalid || mr->pd != fast->pd ||
 	    (mr->key ^ fast->key) & ~ROPCIE_MR_TAG_MASK)
 		return -EINVAL;
+	*before = mr->pages;
+	mr->pages = fast->pages;
 	mr->access = fast->access;
 	mr->iova = fast->iova;
 	mr->length = fast->length;
@@ -105,9 +117,14 @@ int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
 	return 0;
 }
 
-int ropcie_mr_invalidate(struct ropcie_mr_core *mr, u32 pd, u32 key)
+int ropcie_mr_invalidate(struct ropcie_mr_core *mr, u32 pd, u32 key,
+			 bool remote)
 {
-	if (!mr->dynamic || mr->pd != pd || !ropcie_mr_is_current(mr, key))
+	const u32 any = ROPCIE_ACCESS_REMOTE_WRITE | ROPCIE_ACCESS_REMOTE_READ |
+			ROPCIE_ACCESS_REMOTE_ATOMIC;
+
+	if (!mr->dynamic || mr->pd != pd || mr->key != key ||
+	    (remote && !(mr->access & any)))
 		return -EINVAL;
 	WRITE_ONCE(mr->invalid, true);
 	return 0;

@@ -110,9 +110,21 @@ int ropcie_mr_add(struct ropcie_mr_table *table, struct ropcie_mr_core *mr);
 /**
  * ropcie_mr_del() - take a region out
  * @table: table; the caller holds its lock
- * @mr: region that ropcie_mr_add() put in
+ * @mr: region; one that was replaced is not in it
  */
 void ropcie_mr_del(struct ropcie_mr_table *table, struct ropcie_mr_core *mr);
+
+/**
+ * ropcie_mr_replace() - let a key mean another region
+ * @table: table; the caller holds its lock
+ * @old: region that has the key; not in the table any more
+ * @with: region that gets it, complete but for @key
+ *
+ * Whoever looks the key up finds one or the other.
+ */
+void ropcie_mr_replace(struct ropcie_mr_table *table,
+		       const struct ropcie_mr_core *old,
+		       struct ropcie_mr_core *with);
 
 /**
  * ropcie_mr_find() - the region of a key, or NULL
@@ -153,7 +165,8 @@ static inline bool ropcie_mr_is_current(const struct ropcie_mr_core *mr, u32 key
  * @access: ROPCIE_ACCESS_*
  * @iova: address of the first byte
  * @length: bytes
- * @page_shift: log2 of the size of its pages, which are filled in already
+ * @page_shift: log2 of the size of its pages
+ * @pages: start addresses of its pages
  */
 struct ropcie_mr_fast {
 	u32 key;
@@ -162,28 +175,33 @@ struct ropcie_mr_fast {
 	u64 iova;
 	u64 length;
 	u32 page_shift;
+	void **pages;
 };
 
 /**
  * ropcie_mr_fast_register() - give a dynamic region its memory (REG_MR)
  * @mr: region; nobody uses it, and calls for one region are serialized
  * @fast: what it gets
+ * @before: becomes the page array that it had
  *
  * Return: 0; -EINVAL when it is not dynamic, is valid, or belongs to another
  * protection domain.
  */
 int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
-			    const struct ropcie_mr_fast *fast);
+			    const struct ropcie_mr_fast *fast, void ***before);
 
 /**
  * ropcie_mr_invalidate() - take the memory away (LOCAL_INV, remote invalidate)
  * @mr: region
  * @pd: protection domain of the queue pair
  * @key: the key that is to be invalid
+ * @remote: the peer asks: only for a region that it has a right to
  *
- * Return: 0; -EINVAL when it is not dynamic or this is not its key now.
+ * Return: 0, also when it is invalid already; -EINVAL when it is not dynamic or
+ * this is not its key now.
  */
-int ropcie_mr_invalidate(struct ropcie_mr_core *mr, u32 pd, u32 key);
+int ropcie_mr_invalidate(struct ropcie_mr_core *mr, u32 pd, u32 key,
+			 bool remote);
 
 /**
  * ropcie_mr_check() - may these bytes be used so?

@@ -127,6 +127,7 @@ static void build_datagram(const struct ropcie_send_wqe *wqe,
 	hdr->frag_len = hdr->msg_len;
 	hdr->qkey = wqe->qkey;
 	hdr->net = wqe->net;
+	hdr->vlan = wqe->vlan;
 	build_end(wqe, hdr);
 }
 

@@ -64,6 +64,7 @@ static inline bool ropcie_op_is_local(u8 op)
  * @swap: CAS: new value
  * @rkey: key of the remote memory, or of the region of a local operation
  * @access: REG_MR: ROPCIE_ACCESS_*
+ * @vlan: DATAGRAM: VLAN identifier, or ROPCIE_NO_VLAN
  * @qkey: DATAGRAM: Q_Key
  * @length: message bytes, sum of the list, at most ROPCIE_MAX_MSG
  * @imm: immediate data, or key to invalidate at the other end
@@ -86,6 +87,7 @@ struct ropcie_send_wqe {
 	union {
 		u64 compare_add;
 		u32 access;
+		u16 vlan;
 	};
 	u64 swap;
 	union {

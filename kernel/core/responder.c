@@ -245,7 +245,8 @@ unreliable_request(struct ropcie_responder *rsp, const struct ropcie_hdr *hdr,
 	bool expected = hdr->psn == rsp->epsn;
 
 	rsp->epsn = ropcie_psn_add(hdr->psn, 1);
-	if (!allowed(rsp, hdr->op) || ropcie_op_fetches(hdr->op))
+	if (!allowed(rsp, hdr->op) || ropcie_op_fetches(hdr->op) ||
+	    (hdr->flags & ROPCIE_F_INV))
 		return pass_over(rsp);
 	if (!first && (!expected || !continues(rsp, hdr)))
 		return pass_over(rsp);

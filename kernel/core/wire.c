@@ -131,6 +131,7 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 	case OPERANDS_DETH:
 		slot->deth.qkey = cpu_to_le32(hdr->qkey);
 		slot->deth.net = hdr->net;
+		slot->deth.vlan = cpu_to_le16(hdr->vlan);
 		break;
 	}
 }
@@ -160,11 +161,13 @@ static int decode_deth(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 {
 	hdr->qkey = le32_to_cpu(slot->deth.qkey);
 	hdr->net = slot->deth.net;
-	if (!hdr->net || hdr->net >= ROPCIE_NET_END ||
+	hdr->vlan = le16_to_cpu(slot->deth.vlan);
+	if (!hdr->net || hdr->net >= ROPCIE_NET_END || slot->deth.rsvd ||
+	    (hdr->vlan > 4095 && hdr->vlan != ROPCIE_NO_VLAN) ||
 	    hdr->frag_len < ROPCIE_GRH_LEN ||
 	    hdr->frag_len > ROPCIE_GRH_LEN + ROPCIE_MAX_DATAGRAM)
 		return -EBADMSG;
-	return zero(slot->deth.rsvd, sizeof(slot->deth.rsvd)) ? 0 : -EBADMSG;
+	return zero(slot->deth.rsvd2, sizeof(slot->deth.rsvd2)) ? 0 : -EBADMSG;
 }
 
 /* Operands of a record that is known to be well-formed otherwise. */

@@ -28,6 +28,7 @@
  */
 #define ROPCIE_GRH_LEN 40
 #define ROPCIE_MAX_DATAGRAM 4096
+#define ROPCIE_NO_VLAN 0xffff
 #define ROPCIE_QPN_MASK 0xffffff
 #define ROPCIE_MULTICAST_QPN 0xffffff
 #define ROPCIE_PSN_MASK 0xffffff
@@ -126,7 +127,7 @@ enum ropcie_net {
  *	but the later records of a WRITE), 64-bit operands of atomics, and the
  *	payload of a WRITE with at most ROPCIE_SLOT_WRITE_INLINE bytes
  * @orig: ROPCIE_OP_ATOMIC_RESP: the old value, low word first
- * @deth: ROPCIE_OP_DATAGRAM: Q_Key and enum ropcie_net
+ * @deth: ROPCIE_OP_DATAGRAM: Q_Key, enum ropcie_net, VLAN
  * @operands: zero for all others
  * @valid: epoch << 32 | low 32 bits of (slot position + 1); written last
  */
@@ -164,7 +165,9 @@ struct ropcie_slot {
 		struct {
 			__le32 qkey;
 			u8 net;
-			u8 rsvd[23];
+			u8 rsvd;
+			__le16 vlan;
+			u8 rsvd2[20];
 		} deth;
 		__le32 operands[ROPCIE_SLOT_INLINE / 4];
 	};
@@ -200,6 +203,7 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @orig: ATOMIC_RESP: value before
  * @qkey: DATAGRAM: Q_Key
  * @net: DATAGRAM: enum ropcie_net
+ * @vlan: DATAGRAM: VLAN identifier, or ROPCIE_NO_VLAN
  */
 struct ropcie_hdr {
 	u8 op;
@@ -221,6 +225,7 @@ struct ropcie_hdr {
 	u64 orig;
 	u32 qkey;
 	u8 net;
+	u16 vlan;
 };
 
 /* Requests that are answered with data, in as many records as it takes. */

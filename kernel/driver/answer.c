@@ -47,6 +47,14 @@ static u32 credits(const struct ropcie_qp *qp)
 	return ready ? ready - ropcie_rsp_holds_receive(&qp->rsp) : 0;
 }
 
+static void count_answer(struct ropcie_dev *dev, const struct ropcie_hdr *hdr)
+{
+	if (hdr->op == ROPCIE_OP_ACK)
+		ropcie_count(dev, ROPCIE_TX_ACKS + hdr->syndrome, 1);
+	else if (hdr->op == ROPCIE_OP_READ_RESP)
+		ropcie_count(dev, ROPCIE_RX_READ_BYTES, hdr->frag_len);
+}
+
 /* Answers until none is owed, the lane is full, or over the budget (true). */
 static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 {
@@ -69,6 +77,7 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 		if (ret)
 			return false;
 		ropcie_rsp_answered(&qp->rsp, &hdr);
+		count_answer(qp->dev, &hdr);
 		spent += hdr.frag_len + ROPCIE_SLOT_SIZE;
 		if (hdr.op != ROPCIE_OP_ACK)
 			continue;

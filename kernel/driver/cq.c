@@ -39,6 +39,39 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	return 0;
 }
 
+int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
+{
+	struct ropcie_cq *cq = to_rcq(ibcq);
+	struct ib_wc *ring;
+	u32 i, size, num;
+	unsigned long flags;
+	int ret = -EINVAL;
+
+	if (ropcie_udata_unknown(udata))
+		return -EOPNOTSUPP;
+	if (cqe <= 0 || cqe > ROPCIE_MAX_CQE)
+		return -EINVAL;
+	size = roundup_pow_of_two(cqe);
+	ring = kvcalloc(size, sizeof(*ring), GFP_KERNEL_ACCOUNT);
+	if (!ring)
+		return -ENOMEM;
+	spin_lock_irqsave(&cq->lock, flags);
+	num = cq->head - cq->tail;
+	if (num <= cqe) {
+		for (i = 0; i < num; i++)
+			ring[i] = cq->ring[(cq->tail + i) & (cq->size - 1)];
+		swap(cq->ring, ring);
+		cq->size = size;
+		WRITE_ONCE(cq->tail, 0);
+		WRITE_ONCE(cq->head, num);
+		ibcq->cqe = cqe;
+		ret = 0;
+	}
+	spin_unlock_irqrestore(&cq->lock, flags);
+	kvfree(ring);
+	return ret;
+}
+
 /* Before ib_free_cq() cancels the work that the handler may queue. */
 int ropcie_pre_destroy_cq(struct ib_cq *ibcq)
 {

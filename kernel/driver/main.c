@@ -24,6 +24,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	if (udata->inlen || udata->outlen)
 		return -EINVAL;
 	attr->sys_image_guid = ibdev->node_guid;
+	attr->vendor_id = 0xffffff; /* no OUI: as other software devices */
 	attr->max_mr_size = 1ULL << 40;
 	attr->page_size_cap = PAGE_SIZE;
 	attr->device_cap_flags = IB_DEVICE_RC_RNR_NAK_GEN |
@@ -49,7 +50,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_pd = ROPCIE_MAX_PD;
 	attr->max_ah = ROPCIE_MAX_AH;
 	attr->max_mcast_grp = ROPCIE_MAX_MCAST;
-	attr->max_mcast_qp_attach = ROPCIE_MAX_MCAST;
+	attr->max_mcast_qp_attach = ROPCIE_MAX_MCAST_QP;
 	attr->max_total_mcast_qp_attach = ROPCIE_MAX_MCAST;
 	attr->max_pkeys = 1;
 	attr->atomic_cap = IB_ATOMIC_GLOB;
@@ -77,7 +78,8 @@ static int ropcie_query_port(struct ib_device *ibdev, u32 port,
 	attr->gid_tbl_len = ROPCIE_GID_TBL_LEN;
 	attr->ip_gids = true;
 	attr->port_cap_flags = IB_PORT_CM_SUP;
-	attr->qkey_viol_cntr = atomic_read(&to_rdev(ibdev)->qkey_violations);
+	attr->qkey_viol_cntr = ropcie_counter_sum(to_rdev(ibdev),
+						  ROPCIE_RX_QKEY_VIOLATIONS);
 	attr->max_msg_sz = ROPCIE_MAX_MSG;
 	attr->pkey_tbl_len = 1;
 	attr->max_vl_num = 1;
@@ -150,6 +152,13 @@ static int ropcie_alloc_ucontext(struct ib_ucontext *ibuc,
 				min(sizeof(resp), udata->outlen));
 }
 
+/* For a process that was given the file of a context (ibv_import_device). */
+static int ropcie_query_ucontext(struct ib_ucontext *ibuc,
+				 struct uverbs_attr_bundle *attrs)
+{
+	return 0;
+}
+
 /* Contexts hold nothing of their own, and nothing is mapped. */
 static void ropcie_dealloc_ucontext(struct ib_ucontext *ibuc)
 {
@@ -164,6 +173,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.driver_id = RDMA_DRIVER_UNKNOWN,
 	.uverbs_abi_ver = ROPCIE_ABI_VERSION,
 
+	.alloc_hw_port_stats = ropcie_alloc_hw_port_stats,
 	.alloc_mr = ropcie_alloc_mr,
 	.alloc_pd = ropcie_alloc_pd,
 	.alloc_ucontext = ropcie_alloc_ucontext,
@@ -183,7 +193,11 @@ static const struct ib_device_ops ropcie_ops = {
 	.destroy_srq = ropcie_destroy_srq,
 	.detach_mcast = ropcie_detach_mcast,
 	.disassociate_ucontext = ropcie_disassociate_ucontext,
+	.fill_res_cq_entry = ropcie_fill_res_cq_entry,
+	.fill_res_mr_entry = ropcie_fill_res_mr_entry,
+	.fill_res_qp_entry = ropcie_fill_res_qp_entry,
 	.get_dma_mr = ropcie_get_dma_mr,
+	.get_hw_stats = ropcie_get_hw_stats,
 	.get_link_layer = ropcie_get_link_layer,
 	.get_netdev = ropcie_get_netdev,
 	.get_port_immutable = ropcie_get_port_immutable,
@@ -200,8 +214,11 @@ static const struct ib_device_ops ropcie_ops = {
 	.query_port = ropcie_query_port,
 	.query_qp = ropcie_query_qp,
 	.query_srq = ropcie_query_srq,
+	.query_ucontext = ropcie_query_ucontext,
 	.reg_user_mr = ropcie_reg_user_mr,
 	.req_notify_cq = ropcie_req_notify_cq,
+	.rereg_user_mr = ropcie_rereg_user_mr,
+	.resize_cq = ropcie_resize_cq,
 
 	INIT_RDMA_OBJ_SIZE(ib_ah, ropcie_ah, ibah),
 	INIT_RDMA_OBJ_SIZE(ib_cq, ropcie_cq, ibcq),
@@ -293,6 +310,7 @@ static void init_dev(struct ropcie_dev *dev, struct ropcie_device *rdev)
 static void free_dev(struct ropcie_dev *dev)
 {
 	ropcie_mr_table_destroy(dev);
+	free_percpu(dev->counters);
 	ropcie_free_wc_names(dev);
 	ida_destroy(&dev->pds);
 	xa_destroy(&dev->qps);
@@ -308,7 +326,8 @@ static int ropcie_probe(struct ropcie_device *rdev)
 	if (!dev)
 		return -ENOMEM;
 	init_dev(dev, rdev);
-	ret = ropcie_mr_table_create(dev);
+	dev->counters = alloc_percpu(struct ropcie_counters);
+	ret = dev->counters ? ropcie_mr_table_create(dev) : -ENOMEM;
 	if (ret)
 		goto err_free;
 	dev->netdev = ropcie_netdev_create(dev->adapter, &rdev->dev);
@@ -393,6 +412,7 @@ static void __exit ropcie_exit(void)
 {
 	ropcie_driver_unregister(&ropcie_driver);
 	ropcie_work_exit();
+	rcu_barrier(); /* members of groups are freed behind it */
 }
 
 module_init(ropcie_init);

@@ -98,6 +98,15 @@ struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access)
 	return &mr->ibmr;
 }
 
+/* One that nobody could find. */
+static void mr_free(struct ropcie_mr *mr)
+{
+	kvfree(mr->core.pages);
+	kvfree(mr->next_pages);
+	ib_umem_release(mr->umem);
+	kfree(mr);
+}
+
 struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 			      u32 max_num_sg)
 {
@@ -114,13 +123,14 @@ struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 	mr->core.dynamic = true;
 	mr->core.invalid = true;
 	mr->max_pages = max_num_sg;
-	mr->core.pages = kvmalloc_array(max_num_sg, sizeof(*mr->core.pages),
-					GFP_KERNEL);
-	if (mr->core.pages)
+	mr->core.pages = kvcalloc(max_num_sg, sizeof(*mr->core.pages),
+				  GFP_KERNEL);
+	mr->next_pages = kvcalloc(max_num_sg, sizeof(*mr->next_pages),
+				  GFP_KERNEL);
+	if (mr->core.pages && mr->next_pages)
 		ret = mr_publish(to_rdev(ibpd->device), mr);
 	if (ret) {
-		kvfree(mr->core.pages);
-		kfree(mr);
+		mr_free(mr);
 		return ERR_PTR(ret);
 	}
 	return &mr->ibmr;
@@ -133,18 +143,19 @@ static int set_page(struct ib_mr *ibmr, u64 addr)
 
 	if (mr->num_pages == mr->max_pages)
 		return -ENOMEM;
-	mr->core.pages[mr->num_pages++] = (void *)(uintptr_t)addr;
+	mr->next_pages[mr->num_pages++] = (void *)(uintptr_t)addr;
 	return 0;
 }
 
+/*
+ * What a region still has belongs to whoever has its key: consumers map what
+ * comes next before the LOCAL_INV in front of the REG_MR is executed.
+ */
 int ropcie_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int nents,
 		     unsigned int *offset)
 {
 	struct ropcie_mr *mr = to_rmr(ibmr);
 
-	/* Its pages belong to whoever has the key. */
-	if (!READ_ONCE(mr->core.invalid))
-		return -EBUSY;
 	mr->num_pages = 0;
 	return ib_sg_to_pages(ibmr, sg, nents, offset, set_page);
 }
@@ -175,13 +186,15 @@ bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access)
 		fast.iova = mr->ibmr.iova;
 		fast.length = mr->ibmr.length;
 		fast.page_shift = ilog2(mr->ibmr.page_size);
-		ok = !ropcie_mr_fast_register(&mr->core, &fast);
+		fast.pages = mr->next_pages;
+		ok = !ropcie_mr_fast_register(&mr->core, &fast,
+					      &mr->next_pages);
 	}
 	spin_unlock_bh(&dev->mr_lock);
 	return ok;
 }
 
-bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key)
+bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote)
 {
 	struct ropcie_dev *dev = qp->dev;
 	struct ropcie_mr *mr;
@@ -190,7 +203,7 @@ bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key)
 	spin_lock_bh(&dev->mr_lock);
 	mr = find_dynamic(dev, key);
 	ok = mr && !ropcie_mr_invalidate(&mr->core,
-					 to_rpd(qp->ibqp.pd)->num, key);
+					 to_rpd(qp->ibqp.pd)->num, key, remote);
 	/*
 	 * Copies to or from it end first. They run with bottom halves off and
 	 * wait for no lock that this context holds. Pairs with the barrier in
@@ -230,14 +243,13 @@ static int mr_check_args(u64 start, u64 length, u64 iova, int access)
 	return 0;
 }
 
-struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
-				 u64 iova, int access, struct ib_udata *udata)
+/* A region of user memory that has no key yet. */
+static struct ropcie_mr *mr_pin(struct ib_pd *ibpd, u64 start, u64 length,
+				u64 iova, int access)
 {
 	struct ropcie_mr *mr;
 	int ret;
 
-	if (ropcie_udata_unknown(udata))
-		return ERR_PTR(-EOPNOTSUPP);
 	ret = mr_check_args(start, length, iova, access);
 	if (ret)
 		return ERR_PTR(ret);
@@ -247,28 +259,71 @@ struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 	mr->umem = ib_umem_get(ibpd->device, start, length, access);
 	if (IS_ERR(mr->umem)) {
 		ret = PTR_ERR(mr->umem);
-		goto err_free;
+		kfree(mr);
+		return ERR_PTR(ret);
 	}
 	mr->core.iova = iova;
 	mr->core.length = length;
 	mr->core.offset = ib_umem_offset(mr->umem);
 	mr->core.page_shift = PAGE_SHIFT;
-	ret = mr_fill_pages(mr);
-	if (ret)
-		goto err_umem;
 	mr->ibmr.length = length;
 	mr->ibmr.iova = iova;
-	ret = mr_publish(to_rdev(ibpd->device), mr);
-	if (ret)
-		goto err_umem;
-	return &mr->ibmr;
+	ret = mr_fill_pages(mr);
+	if (ret) {
+		mr_free(mr);
+		return ERR_PTR(ret);
+	}
+	return mr;
+}
 
-err_umem:
-	kvfree(mr->core.pages);
-	ib_umem_release(mr->umem);
-err_free:
-	kfree(mr);
-	return ERR_PTR(ret);
+struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
+				 u64 iova, int access, struct ib_udata *udata)
+{
+	struct ropcie_mr *mr;
+	int ret;
+
+	if (ropcie_udata_unknown(udata))
+		return ERR_PTR(-EOPNOTSUPP);
+	mr = mr_pin(ibpd, start, length, iova, access);
+	if (IS_ERR(mr))
+		return ERR_CAST(mr);
+	ret = mr_publish(to_rdev(ibpd->device), mr);
+	if (ret) {
+		mr_free(mr);
+		return ERR_PTR(ret);
+	}
+	return &mr->ibmr;
+}
+
+/*
+ * A new region takes the key over; uverbs destroys the old one. When it can not
+ * be made the old one stays as it was.
+ */
+struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
+				   u64 length, u64 iova, int access,
+				   struct ib_pd *ibpd, struct ib_udata *udata)
+{
+	struct ropcie_dev *dev = to_rdev(ibmr->device);
+	struct ropcie_mr *old = to_rmr(ibmr), *mr;
+
+	if (!old->umem || ropcie_udata_unknown(udata))
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!(flags & IB_MR_REREG_TRANS)) {
+		start = old->umem->address;
+		length = old->umem->length;
+		iova = old->core.iova;
+	}
+	if (!(flags & IB_MR_REREG_ACCESS))
+		access = old->core.access;
+	mr = mr_pin(ibpd, start, length, iova, access);
+	if (IS_ERR(mr))
+		return ERR_CAST(mr);
+	spin_lock_bh(&dev->mr_lock);
+	ropcie_mr_replace(&dev->mrs, &old->core, &mr->core);
+	spin_unlock_bh(&dev->mr_lock);
+	mr->ibmr.lkey = mr->core.key;
+	mr->ibmr.rkey = mr->core.key;
+	return &mr->ibmr;
 }
 
 int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
@@ -285,6 +340,7 @@ int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	wait_for_completion(&mr->unused);
 
 	kvfree(mr->core.pages);
+	kvfree(mr->next_pages);
 	ib_umem_release(mr->umem);
 	/* A finder may still look at the reference count. */
 	kfree_rcu(mr, rcu);

@@ -50,7 +50,9 @@
 #define ROPCIE_MAX_MR 65535
 #define ROPCIE_MAX_FAST_REG_PAGES 1024
 #define ROPCIE_MAX_AH 65536
-#define ROPCIE_MAX_MCAST 8192 /* queue pairs in groups, counted for each group */
+/* Queue pairs in multicast groups: in all, and in one. */
+#define ROPCIE_MAX_MCAST 1024
+#define ROPCIE_MAX_MCAST_QP 128
 #define ROPCIE_FIRST_QPN 16 /* 0 and 1 are IBTA's, a few are left to grow */
 #define ROPCIE_LAST_QPN (ROPCIE_MULTICAST_QPN - 1)
 #define ROPCIE_GSI_QPN 1
@@ -67,6 +69,46 @@
 /* The same for whoever receives an acknowledge: he has a whole lane to drain. */
 #define ROPCIE_RX_BUDGET ROPCIE_FRAG
 
+/* What a device counts; names and meaning are in docs/troubleshooting.md. */
+enum ropcie_counter {
+	ROPCIE_TX_SEND,
+	ROPCIE_TX_WRITE,
+	ROPCIE_TX_READ,
+	ROPCIE_TX_ATOMIC,
+	ROPCIE_TX_SEND_BYTES,
+	ROPCIE_TX_WRITE_BYTES,
+	ROPCIE_TX_READ_BYTES,
+	ROPCIE_RX_SEND,
+	ROPCIE_RX_WRITE,
+	ROPCIE_RX_READ,
+	ROPCIE_RX_ATOMIC,
+	ROPCIE_RX_SEND_BYTES,
+	ROPCIE_RX_WRITE_BYTES,
+	ROPCIE_RX_READ_BYTES,
+	/* In the order of enum ropcie_syndrome. */
+	ROPCIE_TX_ACKS,
+	ROPCIE_TX_RNR_NAKS,
+	ROPCIE_TX_SEQ_NAKS,
+	ROPCIE_TX_INV_REQ_NAKS,
+	ROPCIE_TX_REM_ACCESS_NAKS,
+	ROPCIE_TX_REM_OP_NAKS,
+	ROPCIE_RX_ACKS,
+	ROPCIE_RX_RNR_NAKS,
+	ROPCIE_RX_SEQ_NAKS,
+	ROPCIE_RX_INV_REQ_NAKS,
+	ROPCIE_RX_REM_ACCESS_NAKS,
+	ROPCIE_RX_REM_OP_NAKS,
+	ROPCIE_TIMEOUTS,
+	ROPCIE_RX_QKEY_VIOLATIONS,
+	ROPCIE_RX_DATAGRAM_DROPS,
+	ROPCIE_TX_DATAGRAM_DROPS,
+	ROPCIE_NUM_COUNTERS
+};
+
+struct ropcie_counters {
+	u64 value[ROPCIE_NUM_COUNTERS];
+};
+
 /**
  * struct ropcie_dev - one RDMA device, on one adapter
  * @ib: the verbs device
@@ -82,10 +124,10 @@
  * @members: queue pairs in multicast groups; changed under @qp_mutex, RCU
  * @num_members: how many; under @qp_mutex
  * @multicast_mq: where multicast datagrams arrive
- * @qkey_violations: datagrams with a wrong Q_Key
+ * @counters: of each processor
  * @num_cqs: completion queues that there are
  * @num_srqs: shared receive queues that there are
- * @num_ahs: address handles that there are
+ * @num_ahs: address handles that programs have
  * @wc_names: names that rest, oldest first; under @qp_mutex
  * @num_wc_names: how many; under @qp_mutex
  * @pds: protection domain numbers
@@ -110,7 +152,7 @@ struct ropcie_dev {
 	struct list_head members;
 	u32 num_members;
 	struct ropcie_mq multicast_mq;
-	atomic_t qkey_violations;
+	struct ropcie_counters __percpu *counters;
 	atomic_t num_cqs;
 	atomic_t num_srqs;
 	atomic_t num_ahs;
@@ -157,8 +199,9 @@ struct ropcie_pd {
  * @ibmr: what verbs sees
  * @core: what the engines see
  * @umem: pinned user memory, or NULL
- * @max_pages: pages that a fast registration may have
- * @num_pages: pages of the next one
+ * @next_pages: pages that the next fast registration gives it
+ * @max_pages: most of them
+ * @num_pages: how many there are
  * @refs: table entry and users; region memory is freed when it falls to zero
  * @unused: completed then
  * @rcu: delays the freeing for ropcie_mr_find()
@@ -167,6 +210,7 @@ struct ropcie_mr {
 	struct ib_mr ibmr;
 	struct ropcie_mr_core core;
 	struct ib_umem *umem;
+	void **next_pages;
 	u32 max_pages;
 	u32 num_pages;
 	refcount_t refs;
@@ -247,12 +291,16 @@ struct ropcie_srq {
  * @attr: as given, without a reference of its own
  * @route: what goes into the header of a datagram
  * @dmac: hardware address, which names the peer
+ * @vlan: VLAN of its source GID, or ROPCIE_NO_VLAN
+ * @counted: it is one of dev->num_ahs
  */
 struct ropcie_ah {
 	struct ib_ah ibah;
 	struct rdma_ah_attr attr;
 	struct ropcie_route route;
 	u8 dmac[ETH_ALEN];
+	u16 vlan;
+	bool counted;
 };
 
 /**
@@ -297,6 +345,8 @@ enum ropcie_qp_flag {
  *	went, or nowhere
  * @connected: the queues are open, and @tx is set but for datagrams
  * @qkey: Q_Key of datagrams that arrive
+ * @full_until: datagrams: the lane that @tx names is full: wait until then, ns;
+ *	0 when it is not
  * @flags: bits of enum ropcie_qp_flag
  * @ready: place on a work consumer's list
  * @blocked: place on dev->blocked
@@ -334,6 +384,7 @@ struct ropcie_qp {
 	struct ropcie_mq_tx tx;
 	bool connected;
 	u32 qkey;
+	u64 full_until;
 
 	unsigned long flags;
 	struct list_head ready;
@@ -425,6 +476,21 @@ static inline bool ropcie_may_run(void)
 	return !in_hardirq() && !irqs_disabled();
 }
 
+/* stats.c */
+static inline void ropcie_count(struct ropcie_dev *dev, u32 id, u64 n)
+{
+	this_cpu_add(dev->counters->value[id], n);
+}
+
+u64 ropcie_counter_sum(const struct ropcie_dev *dev, enum ropcie_counter id);
+struct rdma_hw_stats *ropcie_alloc_hw_port_stats(struct ib_device *ibdev,
+						 u32 port);
+int ropcie_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
+			u32 port, int index);
+int ropcie_fill_res_qp_entry(struct sk_buff *msg, struct ib_qp *ibqp);
+int ropcie_fill_res_cq_entry(struct sk_buff *msg, struct ib_cq *ibcq);
+int ropcie_fill_res_mr_entry(struct sk_buff *msg, struct ib_mr *ibmr);
+
 /* mr.c */
 int ropcie_mr_table_create(struct ropcie_dev *dev);
 void ropcie_mr_table_destroy(struct ropcie_dev *dev);
@@ -433,6 +499,9 @@ int ropcie_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
 struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access);
 struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 				 u64 iova, int access, struct ib_udata *udata);
+struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
+				   u64 length, u64 iova, int access,
+				   struct ib_pd *ibpd, struct ib_udata *udata);
 int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
 struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 			      u32 max_num_sg);
@@ -453,10 +522,11 @@ bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access);
  * ropcie_mr_inv() - take its memory away (LOCAL_INV, SEND_WITH_INV)
  * @qp: queue pair that asks; its lock is held
  * @key: key that the region has
+ * @remote: the peer asks
  *
  * Nobody uses the memory when this returns. Return: as ropcie_mr_reg().
  */
-bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key);
+bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote);
 
 /**
  * ropcie_mr_get() - the region behind a key, checked, with a reference
@@ -475,6 +545,7 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		     struct ropcie_cq_arg *arg);
 int ropcie_pre_destroy_cq(struct ib_cq *ibcq);
 int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
+int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata);
 int ropcie_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc);
 int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
 
@@ -603,6 +674,10 @@ void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after);
  * again.
  */
 bool ropcie_qp_block(struct ropcie_qp *qp);
+
+/* Does it wait for space in a lane to this peer? */
+bool ropcie_qp_is_blocked_by(struct ropcie_qp *qp,
+			     const struct ropcie_peer *peer);
 
 /* Wait for space in a lane no longer; qp->lock is not held. */
 void ropcie_qp_unblock(struct ropcie_qp *qp);

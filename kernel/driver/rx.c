@@ -197,10 +197,14 @@ static void from_datagram(const struct ropcie_qp *qp,
 {
 	wc->src_qp = hdr->src_qpn;
 	wc->wc_flags |= IB_WC_GRH;
-	/* To user space the bit would mean something else. */
+	/* To user space the bits would mean something else. */
 	if (!qp->wc_name) {
 		wc->wc_flags |= IB_WC_WITH_NETWORK_HDR_TYPE;
 		wc->network_hdr_type = hdr->net;
+		if (hdr->vlan != ROPCIE_NO_VLAN) {
+			wc->wc_flags |= IB_WC_WITH_VLAN;
+			wc->vlan_id = hdr->vlan;
+		}
 	}
 }
 
@@ -259,6 +263,27 @@ static void deny(struct ropcie_qp *qp, struct ropcie_after *after)
 	refuse(qp, after);
 }
 
+/* The payload is in its place. Return: a receive is complete. */
+static bool taken(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
+{
+	bool send = hdr->op == ROPCIE_OP_SEND;
+
+	ropcie_count(qp->dev, send ? ROPCIE_RX_SEND_BYTES :
+				     ROPCIE_RX_WRITE_BYTES, hdr->frag_len);
+	if (hdr->flags & ROPCIE_F_LAST)
+		ropcie_count(qp->dev, send ? ROPCIE_RX_SEND : ROPCIE_RX_WRITE,
+			     1);
+	return ropcie_rsp_placed(&qp->rsp, hdr);
+}
+
+static void fetched(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
+		    u64 orig)
+{
+	ropcie_count(qp->dev, hdr->op == ROPCIE_OP_READ ? ROPCIE_RX_READ :
+							  ROPCIE_RX_ATOMIC, 1);
+	ropcie_rsp_fetched(&qp->rsp, hdr, orig);
+}
+
 static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		    struct ropcie_after *after)
 {
@@ -279,12 +304,12 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
 			refuse(qp, after);
 		} else if ((rec->hdr.flags & ROPCIE_F_INV) &&
-			   !ropcie_mr_inv(qp, rec->hdr.imm)) {
+			   !ropcie_mr_inv(qp, rec->hdr.imm, true)) {
 			/* The key is not one that the peer may take away. */
 			ropcie_recv_complete(qp, NULL, IB_WC_REM_INV_REQ_ERR,
 					     after);
 			deny(qp, after);
-		} else if (ropcie_rsp_placed(&qp->rsp, &rec->hdr)) {
+		} else if (taken(qp, &rec->hdr)) {
 			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS,
 					     after);
 		}
@@ -292,19 +317,19 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 	case ROPCIE_RSP_WRITE:
 		if (!place_remote(qp, &where, rec))
 			deny(qp, after);
-		else if (ropcie_rsp_placed(&qp->rsp, &rec->hdr))
+		else if (taken(qp, &rec->hdr))
 			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS,
 					     after);
 		break;
 	case ROPCIE_RSP_READ:
 		if (may_read(qp, &rec->hdr))
-			ropcie_rsp_fetched(&qp->rsp, &rec->hdr, 0);
+			fetched(qp, &rec->hdr, 0);
 		else
 			deny(qp, after);
 		break;
 	case ROPCIE_RSP_ATOMIC:
 		if (execute(qp, &rec->hdr, &orig))
-			ropcie_rsp_fetched(&qp->rsp, &rec->hdr, orig);
+			fetched(qp, &rec->hdr, orig);
 		else
 			deny(qp, after);
 		break;
@@ -375,8 +400,10 @@ static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 
 static bool response(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
-	if (rec->hdr.op == ROPCIE_OP_ACK)
+	if (rec->hdr.op == ROPCIE_OP_ACK) {
+		ropcie_count(qp->dev, ROPCIE_RX_ACKS + rec->hdr.syndrome, 1);
 		return ropcie_req_response(&qp->req, &rec->hdr, ktime_get_ns());
+	}
 	return response_data(qp, rec);
 }
 

@@ -16,6 +16,9 @@
 
 #include "ropcie.h"
 
+/* How long a full lane holds up a send queue. */
+#define PATIENCE_NS (250 * NSEC_PER_MSEC)
+
 static_assert((int)ROPCIE_NET_ROCE_V1 == (int)RDMA_NETWORK_ROCE_V1);
 static_assert((int)ROPCIE_NET_IPV4 == (int)RDMA_NETWORK_IPV4);
 static_assert((int)ROPCIE_NET_IPV6 == (int)RDMA_NETWORK_IPV6);
@@ -29,6 +32,7 @@ int ropcie_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	struct rdma_ah_attr *attr = init->ah_attr;
 	struct ropcie_ah *ah = to_rah(ibah);
 	const struct ib_global_route *grh;
+	int ret;
 
 	if (ropcie_udata_unknown(udata))
 		return -EOPNOTSUPP;
@@ -38,8 +42,13 @@ int ropcie_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	grh = rdma_ah_read_grh(attr);
 	if (!ibah->sgid_attr)
 		return -EINVAL;
-	if (!atomic_add_unless(&dev->num_ahs, 1, ROPCIE_MAX_AH))
+	ret = rdma_read_gid_l2_fields(ibah->sgid_attr, &ah->vlan, NULL);
+	if (ret)
+		return ret;
+	/* The kernel's own are not to be had up by a program. */
+	if (udata && !atomic_add_unless(&dev->num_ahs, 1, ROPCIE_MAX_AH))
 		return -ENOMEM;
+	ah->counted = udata;
 	ah->attr = *attr;
 	ether_addr_copy(ah->dmac, attr->roce.dmac);
 	ah->route.net = rdma_gid_attr_network_type(ibah->sgid_attr);
@@ -60,7 +69,8 @@ int ropcie_query_ah(struct ib_ah *ibah, struct rdma_ah_attr *attr)
 
 int ropcie_destroy_ah(struct ib_ah *ibah, u32 flags)
 {
-	atomic_dec(&to_rdev(ibah->device)->num_ahs);
+	if (to_rah(ibah)->counted)
+		atomic_dec(&to_rdev(ibah->device)->num_ahs);
 	return 0;
 }
 
@@ -84,6 +94,7 @@ int ropcie_ud_fill(struct ropcie_qp *qp, const struct ib_ud_wr *wr,
 	ether_addr_copy(av->dmac, ah->dmac);
 	wqe->op = ROPCIE_OP_DATAGRAM;
 	wqe->net = ah->route.net;
+	wqe->vlan = ah->vlan;
 	wqe->dest_qpn = is_multicast_ether_addr(av->dmac) ?
 				ROPCIE_MULTICAST_QPN : wr->remote_qpn;
 	/* IBTA 10.2.5: the highest bit asks for the queue pair's own. */
@@ -108,6 +119,27 @@ struct ropcie_vec ropcie_ud_header(const struct ropcie_qp *qp,
 static void forget_peer(struct ropcie_qp *qp)
 {
 	ropcie_mq_disconnect(&qp->tx);
+	qp->full_until = 0;
+	qp->req.deadline = 0;
+}
+
+/*
+ * The lane is full. One peer that takes nothing must not hold up what goes to
+ * others for long, so wait once, until a datagram gets through again.
+ */
+static int full(struct ropcie_qp *qp)
+{
+	u64 now = ktime_get_ns();
+
+	if (!qp->full_until)
+		qp->full_until = now + PATIENCE_NS;
+	if (now >= qp->full_until) {
+		qp->req.deadline = 0;
+		ropcie_count(qp->dev, ROPCIE_TX_DATAGRAM_DROPS, 1);
+		return 0;
+	}
+	qp->req.deadline = qp->full_until; /* to be run again then */
+	return -EAGAIN;
 }
 
 /* Let qp->tx lead to the peer with this address. */
@@ -126,8 +158,10 @@ static bool find_peer(struct ropcie_qp *qp, const u8 *dmac)
 
 bool ropcie_ud_fits(const struct ropcie_qp *qp, u32 len)
 {
-	return len <= ib_mtu_enum_to_int(
+	int mtu = ib_mtu_enum_to_int(
 			iboe_get_mtu(READ_ONCE(qp->dev->netdev->mtu)));
+
+	return mtu > 0 && len <= mtu;
 }
 
 int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
@@ -146,7 +180,9 @@ int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
 		return 0;
 	ret = ropcie_mq_send(&qp->tx, &rec->hdr, vec, nvec);
 	if (ret == -EAGAIN)
-		return ret;
+		return full(qp);
+	qp->full_until = 0;
+	qp->req.deadline = 0;
 	if (ret)
 		forget_peer(qp);
 	return 0;
@@ -155,15 +191,13 @@ int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
 void ropcie_ud_peer_down(struct ropcie_qp *qp, struct ropcie_peer *peer)
 {
 	spin_lock_bh(&qp->lock);
-	if (qp->tx.peer != peer) {
-		spin_unlock_bh(&qp->lock);
-		return;
-	}
-	forget_peer(qp);
+	if (qp->tx.peer == peer)
+		forget_peer(qp);
 	spin_unlock_bh(&qp->lock);
-	/* It may have waited for space in that peer's lane. */
-	ropcie_qp_unblock(qp);
-	ropcie_qp_schedule(qp);
+	if (ropcie_qp_is_blocked_by(qp, peer)) {
+		ropcie_qp_unblock(qp);
+		ropcie_qp_schedule(qp);
+	}
 }
 
 /*
@@ -176,13 +210,18 @@ static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 	struct ropcie_recv_wqe *wqe;
 
 	if (rec->hdr.qkey != qp->qkey) {
-		atomic_inc(&qp->dev->qkey_violations);
+		ropcie_count(qp->dev, ROPCIE_RX_QKEY_VIOLATIONS, 1);
 		return;
 	}
 	wqe = ropcie_recv_for(qp, true, after);
-	if (!wqe || rec->hdr.frag_len > wqe->length)
+	if (!wqe || rec->hdr.frag_len > wqe->length) {
+		ropcie_count(qp->dev, ROPCIE_RX_DATAGRAM_DROPS, 1);
 		return;
+	}
 	if (ropcie_place(qp, wqe->sge, wqe->num_sge, 0, rec)) {
+		ropcie_count(qp->dev, ROPCIE_RX_SEND, 1);
+		ropcie_count(qp->dev, ROPCIE_RX_SEND_BYTES,
+			     rec->hdr.frag_len - ROPCIE_GRH_LEN);
 		ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS, after);
 	} else {
 		ropcie_recv_complete(qp, NULL, IB_WC_LOC_PROT_ERR, after);
@@ -215,11 +254,13 @@ void ropcie_rx_datagram(struct ropcie_mq *mq, struct ropcie_peer *peer,
  * @list: place on dev->members
  * @gid: the group
  * @qp: queue pair, with a reference
+ * @rcu: delays the end for rx_multicast()
  */
 struct member {
 	struct list_head list;
 	union ib_gid gid;
 	struct ropcie_qp *qp;
+	struct rcu_head rcu;
 };
 
 static void rx_multicast(struct ropcie_mq *mq, struct ropcie_peer *peer,
@@ -256,14 +297,31 @@ static struct member *find_member(struct ropcie_dev *dev,
 	return NULL;
 }
 
+static void free_member(struct rcu_head *rcu)
+{
+	struct member *m = container_of(rcu, struct member, rcu);
+
+	ropcie_qp_put(m->qp);
+	kfree(m);
+}
+
 /* Under dev->qp_mutex. */
 static void remove_member(struct ropcie_dev *dev, struct member *m)
 {
 	list_del_rcu(&m->list);
 	dev->num_members--;
-	synchronize_rcu();
-	ropcie_qp_put(m->qp);
-	kfree(m);
+	call_rcu(&m->rcu, free_member);
+}
+
+/* Queue pairs in a group. Under dev->qp_mutex. */
+static u32 group_size(const struct ropcie_dev *dev, const union ib_gid *gid)
+{
+	const struct member *m;
+	u32 n = 0;
+
+	list_for_each_entry(m, &dev->members, list)
+		n += !memcmp(&m->gid, gid, sizeof(*gid));
+	return n;
 }
 
 int ropcie_attach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
@@ -281,7 +339,8 @@ int ropcie_attach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 	mutex_lock(&dev->qp_mutex);
 	if (find_member(dev, qp, gid)) {
 		kfree(m); /* once is enough */
-	} else if (dev->num_members == ROPCIE_MAX_MCAST) {
+	} else if (dev->num_members == ROPCIE_MAX_MCAST ||
+		   group_size(dev, gid) == ROPCIE_MAX_MCAST_QP) {
 		kfree(m);
 		ret = -ENOMEM;
 	} else {

@@ -117,15 +117,32 @@ bool ropcie_qp_block(struct ropcie_qp *qp)
 {
 	struct ropcie_dev *dev = qp->dev;
 
-	if (test_and_set_bit(ROPCIE_QP_BLOCKED, &qp->flags))
-		return false;
-	refcount_inc(&qp->refs);
+	bool again;
+
 	spin_lock_bh(&dev->blocked_lock);
+	/* Datagrams may have turned to another peer since. */
+	again = qp->blocked_peer != qp->tx.peer ||
+		qp->blocked_lane != qp->tx.lane;
 	qp->blocked_peer = qp->tx.peer;
 	qp->blocked_lane = qp->tx.lane;
-	list_add_tail(&qp->blocked, &dev->blocked);
+	if (!test_and_set_bit(ROPCIE_QP_BLOCKED, &qp->flags)) {
+		refcount_inc(&qp->refs);
+		list_add_tail(&qp->blocked, &dev->blocked);
+		again = true;
+	}
 	spin_unlock_bh(&dev->blocked_lock);
-	return true;
+	return again;
+}
+
+bool ropcie_qp_is_blocked_by(struct ropcie_qp *qp,
+			     const struct ropcie_peer *peer)
+{
+	bool blocked;
+
+	spin_lock_bh(&qp->dev->blocked_lock);
+	blocked = !list_empty(&qp->blocked) && qp->blocked_peer == peer;
+	spin_unlock_bh(&qp->dev->blocked_lock);
+	return blocked;
 }
 
 void ropcie_qp_unblock(struct ropcie_qp *qp)
@@ -189,6 +206,30 @@ static enum ib_wc_opcode wc_opcode(u8 op)
 	}
 }
 
+static void count_sent(struct ropcie_dev *dev,
+		       const struct ropcie_req_comp *comp)
+{
+	switch (comp->op) {
+	case ROPCIE_OP_SEND:
+	case ROPCIE_OP_DATAGRAM:
+		ropcie_count(dev, ROPCIE_TX_SEND, 1);
+		ropcie_count(dev, ROPCIE_TX_SEND_BYTES, comp->length);
+		break;
+	case ROPCIE_OP_WRITE:
+		ropcie_count(dev, ROPCIE_TX_WRITE, 1);
+		ropcie_count(dev, ROPCIE_TX_WRITE_BYTES, comp->length);
+		break;
+	case ROPCIE_OP_READ:
+		ropcie_count(dev, ROPCIE_TX_READ, 1);
+		ropcie_count(dev, ROPCIE_TX_READ_BYTES, comp->length);
+		break;
+	case ROPCIE_OP_CAS:
+	case ROPCIE_OP_FAA:
+		ropcie_count(dev, ROPCIE_TX_ATOMIC, 1);
+		break;
+	}
+}
+
 static void send_complete(struct ropcie_qp *qp,
 			  const struct ropcie_req_comp *comp,
 			  struct ropcie_after *after)
@@ -203,6 +244,8 @@ static void send_complete(struct ropcie_qp *qp,
 		.port_num = 1,
 	};
 
+	if (!comp->status)
+		count_sent(qp->dev, comp);
 	if (!comp->status && !(comp->flags & ROPCIE_WR_SIGNALED))
 		return;
 	/* An error is worth a solicited event (IBTA 11.4.2.2). */
@@ -292,17 +335,21 @@ static void check_deadline(struct ropcie_qp *qp)
 {
 	u64 now;
 
-	if (!qp->req.deadline)
+	if (!qp->req.deadline || !ropcie_is_reliable(qp))
 		return;
 	now = ktime_get_ns();
-	if (now >= qp->req.deadline)
-		ropcie_req_timeout(&qp->req, now, ropcie_mq_delivered(&qp->tx));
+	if (now < qp->req.deadline)
+		return;
+	if (!qp->req.rnr_wait)
+		ropcie_count(qp->dev, ROPCIE_TIMEOUTS, 1);
+	ropcie_req_timeout(&qp->req, now, ropcie_mq_delivered(&qp->tx));
 }
 
 /* A record can not be sent any more; ropcie_qp_peer_down() is to come. */
 static void link_lost(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
+	ropcie_qp_to_error(qp, after);
 	ropcie_after_event(after, IB_EVENT_QP_FATAL);
 }
 
@@ -311,7 +358,7 @@ static void execute(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {
 	bool ok = wqe->op == ROPCIE_LOCAL_REG_MR ?
 			  ropcie_mr_reg(qp, wqe->rkey, wqe->access) :
-			  ropcie_mr_inv(qp, wqe->rkey);
+			  ropcie_mr_inv(qp, wqe->rkey, false);
 
 	if (ok)
 		ropcie_req_executed(&qp->req);

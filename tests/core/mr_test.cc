@@ -488,8 +488,9 @@ class DynamicRegion : public testing::Test {
                                  .access = ROPCIE_ACCESS_REMOTE_READ,
                                  .iova = 0x1234567,
                                  .length = 100,
-                                 .page_shift = 12};
-    return ropcie_mr_fast_register(&mr_, &fast);
+                                 .page_shift = 12,
+                                 .pages = pages_.data()};
+    return ropcie_mr_fast_register(&mr_, &fast, &before_);
   }
 
   bool IsUsable(uint32_t key) {
@@ -500,6 +501,8 @@ class DynamicRegion : public testing::Test {
   std::array<ropcie_mr_slot, kSlots> slots_{};
   ropcie_mr_table table_{};
   ropcie_mr_core mr_{};
+  std::array<void*, 2> pages_{};
+  void** before_ = nullptr;
 };
 
 TEST_F(DynamicRegion, IsUsableWhileItIsRegistered) {
@@ -514,7 +517,7 @@ TEST_F(DynamicRegion, IsUsableWhileItIsRegistered) {
   EXPECT_EQ(
       ropcie_mr_check(&mr_, kPd, 0x1234567, 1, ROPCIE_ACCESS_REMOTE_WRITE),
       -EACCES);
-  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, key ^ 1), 0);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, key ^ 1, false), 0);
   EXPECT_FALSE(IsUsable(key ^ 1));
 }
 
@@ -528,18 +531,40 @@ TEST_F(DynamicRegion, IsRegisteredOnlyOnceAndWithinItsIndexAndDomain) {
 
 TEST_F(DynamicRegion, IsInvalidatedOnlyByItsKeyAndInItsDomain) {
   const uint32_t key = mr_.key;
-  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, key), -EINVAL) << "it is already";
   ASSERT_EQ(Register(key), 0);
-  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, key ^ 1), -EINVAL);
-  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd + 1, key), -EINVAL);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, key ^ 1, false), -EINVAL);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd + 1, key, false), -EINVAL);
   EXPECT_TRUE(IsUsable(key));
+}
+
+TEST_F(DynamicRegion, KeepsItsPagesUntilItIsRegisteredAgain) {
+  std::array<void*, 2> old{};
+  mr_.pages = old.data();
+  ASSERT_EQ(Register(mr_.key), 0);
+  EXPECT_EQ(mr_.pages, pages_.data());
+  EXPECT_EQ(before_, old.data());
+}
+
+TEST_F(DynamicRegion, MayBeInvalidatedAgain) {
+  ASSERT_EQ(Register(mr_.key), 0);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, mr_.key, false), 0);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, mr_.key, false), 0);
+}
+
+TEST_F(DynamicRegion, ThePeerMayOnlyInvalidateWhatItHasARightTo) {
+  ASSERT_EQ(Register(mr_.key), 0);
+  mr_.access = ROPCIE_ACCESS_LOCAL_WRITE;
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, mr_.key, true), -EINVAL);
+  EXPECT_TRUE(IsUsable(mr_.key));
+  mr_.access = ROPCIE_ACCESS_REMOTE_WRITE;
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, mr_.key, true), 0);
 }
 
 TEST_F(DynamicRegion, AnOrdinaryRegionIsNeither) {
   mr_.dynamic = false;
   mr_.invalid = false;
   EXPECT_EQ(Register(mr_.key), -EINVAL);
-  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, mr_.key), -EINVAL);
+  EXPECT_EQ(ropcie_mr_invalidate(&mr_, kPd, mr_.key, false), -EINVAL);
   EXPECT_TRUE(IsUsable(mr_.key));
 }
 

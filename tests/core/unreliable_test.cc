@@ -106,6 +106,7 @@ TEST_F(UnreliableRequester, DatagramNamesItsOwnDestination) {
   wqe->dest_qpn = 0x345;
   wqe->qkey = 0x11111111;
   wqe->net = ROPCIE_NET_IPV4;
+  wqe->vlan = 5;
   ropcie_req_post(&req_);
   const std::vector<ropcie_hdr> sent = SendAll();
   ASSERT_EQ(sent.size(), 1U);
@@ -115,6 +116,7 @@ TEST_F(UnreliableRequester, DatagramNamesItsOwnDestination) {
   EXPECT_EQ(sent[0].msg_len, 140U);
   EXPECT_EQ(sent[0].qkey, 0x11111111U);
   EXPECT_EQ(sent[0].net, ROPCIE_NET_IPV4);
+  EXPECT_EQ(sent[0].vlan, 5U);
   EXPECT_EQ(sent[0].imm, 77U);
   ropcie_slot slot;
   ropcie_hdr decoded;
@@ -236,6 +238,7 @@ TEST_F(UnreliableResponder, WhatItDoesNotAllowOrKnowIsPassedOver) {
   ExpectDropped(Request(ROPCIE_OP_READ, 100, 0, 10, 0));
   ExpectDropped(Request(ROPCIE_OP_FAA, 101, 0, 0, 0));
   ExpectDropped(Request(ROPCIE_OP_DATAGRAM, 102, kOnly, 50, 50));
+  ExpectDropped(Send(103, kOnly | ROPCIE_F_INV, 50, 50));
   Connect(0);
   ExpectDropped(Request(ROPCIE_OP_WRITE, 100, kOnly, 10, 10));
   EXPECT_TRUE(Take(Send(101, kOnly, 10, 10)));

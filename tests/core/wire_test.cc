@@ -108,7 +108,9 @@ bool DatagramIsValid(const ropcie_slot& slot) {
   return (slot.flags & ~0xf) == 0 && (slot.flags & 3) == 3 &&
          QueuePairIsValid(slot, 0) && FragmentIsValid(slot) &&
          slot.frag_len >= 40 && slot.frag_len <= 4136 && slot.deth.net >= 1 &&
-         slot.deth.net <= 3 && AllZero(slot.deth.rsvd);
+         slot.deth.net <= 3 && slot.deth.rsvd == 0 &&
+         (slot.deth.vlan <= 4095 || slot.deth.vlan == 0xffff) &&
+         AllZero(slot.deth.rsvd2);
 }
 
 bool IsValid(const ropcie_slot& slot) {
@@ -220,6 +222,7 @@ void FillDatagram(Random* random, ropcie_slot* slot) {
   slot->imm = (slot->flags & ROPCIE_F_IMM) != 0 ? random->Word() : 0;
   slot->deth.qkey = random->Word();
   slot->deth.net = static_cast<uint8_t>(random->Below(5));
+  slot->deth.vlan = static_cast<uint16_t>(Near(random, 4095));
 }
 
 ropcie_slot NearlyValidSlot(Random* random) {
@@ -284,6 +287,7 @@ TEST(Wire, LayoutIsThatOfTheProtocol) {
   EXPECT_EQ(offsetof(ropcie_slot, orig), 28U);
   EXPECT_EQ(offsetof(ropcie_slot, deth.qkey), 28U);
   EXPECT_EQ(offsetof(ropcie_slot, deth.net), 32U);
+  EXPECT_EQ(offsetof(ropcie_slot, deth.vlan), 34U);
   EXPECT_EQ(offsetof(ropcie_slot, valid), 56U);
 }
 

@@ -35,7 +35,7 @@ check "NETDEV exists" test -d "/sys/class/net/$NETDEV"
 check "NETDEV has the node's address" shown
 check "NETDEV takes more than an Ethernet frame" test "$(<"/sys/class/net/$NETDEV/mtu")" -gt 1500
 check "the modules are built" test -d "$MODDIR"
-check "stock modules can be loaded" modprobe dummy
+check "stock modules can be loaded" modprobe brd
 check "the host's files can be overwritten here" throw_away
 for ((peer = 1; peer <= NODES; peer++)); do
 	check "node$peer answers" answers "$peer"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 1
+# lab: --nodes 1 --link loopback
 #
-# rdma-core's own tests as Debian ships them, but for those of other drivers. The
+# rdma-core's own tests as Debian ships them, but for those of other drivers; the
 # device talks to itself. No test may fail, and so many have to be run: what is
 # skipped is in docs/verbs.md, with the reason.
 # shellcheck source=tests/guest/lib/rdma.sh

@@ -51,7 +51,7 @@ between rdma_server -- rdma_client -s "$SERVER"
 between ucmatose -c 4 -C 10 -- ucmatose -s "$SERVER" -c 4 -C 10
 between udaddy -c 2 -C 10 -- udaddy -s "$SERVER" -c 2 -C 10
 between mckey -b 10.77.0.1 -m 239.10.20.30 -C 10 -- mckey -b 10.77.0.2 -m 239.10.20.30 -s -C 10
-between rdma_xserver -c r -- rdma_xclient -s "$SERVER" -c r
+
 between rstream -S 4096 -C 50 -- rstream -s "$SERVER" -S 4096 -C 50
 between riostream -S 4096 -C 50 -- riostream -s "$SERVER" -S 4096 -C 50
 between udpong -S 512 -C 20 -- udpong -s "$SERVER" -S 512 -C 20

@@ -81,11 +81,12 @@ on_device() {
 	"$program" -d "$device" "${@/#GID/$gid}"
 }
 
-# Payload bytes that all adapters have received.
-received_bytes() {
-	[ -d /sys/kernel/debug/ropcie_ntb_if ] || mount -t debugfs debugfs /sys/kernel/debug
-	awk '$1 == "rx_bytes" { sum += $2 } END { printf "%d\n", sum }' \
-		/sys/kernel/debug/ropcie_ntb_if/*/state
+# rdma_bytes DEVICE: that its verbs have sent and received.
+rdma_bytes() {
+	local counters=/sys/class/infiniband/$1/ports/1/hw_counters
+
+	cat "$counters"/{tx,rx}_{send,write,read}_bytes |
+		awk '{ sum += $1 } END { printf "%d\n", sum }'
 }
 
 # Objects that a process holds, of any device; the kernel's own have no pid.

@@ -77,13 +77,15 @@ struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 {
 	struct ib_uverbs_ex_create_cq_resp resp;
 	struct ibv_create_cq_ex cmd;
+	struct ibv_cq_init_attr_ex own = *attr;
 	struct ropcie_cq *cq;
 	uint32_t flags;
 	int ret;
 
 	/* A completion carries no time stamp, VLAN or tag over uverbs. */
 	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS ||
-	    attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) {
+	    attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS |
+					  IBV_CQ_INIT_ATTR_MASK_PD)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -97,7 +99,9 @@ struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 	if (!cq)
 		return NULL;
 
-	ret = ibv_cmd_create_cq_ex(context, attr, &cq->vcq, &cmd, sizeof(cmd),
+	/* A parent domain is nothing to the kernel. */
+	own.comp_mask &= ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_PD;
+	ret = ibv_cmd_create_cq_ex(context, &own, &cq->vcq, &cmd, sizeof(cmd),
 				   &resp, sizeof(resp), 0);
 	if (ret) {
 		free_cq(cq);

@@ -1,55 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
-/* Protection domains, memory regions, memory windows, XRC domains. */
+/* Memory regions, memory windows, XRC domains. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "ropcie.h"
-
-struct ibv_pd *ropcie_alloc_pd(struct ibv_context *context)
-{
-	struct ib_uverbs_alloc_pd_resp resp;
-	struct ibv_alloc_pd cmd;
-	struct ibv_pd *pd;
-	int ret;
-
-	pd = calloc(1, sizeof(*pd));
-	if (!pd)
-		return NULL;
-
-	ret = ibv_cmd_alloc_pd(context, pd, &cmd, sizeof(cmd), &resp,
-			       sizeof(resp));
-	if (ret) {
-		free(pd);
-		errno = ret;
-		return NULL;
-	}
-	return pd;
-}
-
-int ropcie_dealloc_pd(struct ibv_pd *pd)
-{
-	int ret = ibv_cmd_dealloc_pd(pd);
-
-	if (!ret)
-		free(pd);
-	return ret;
-}
-
-struct ibv_pd *ropcie_import_pd(struct ibv_context *context, uint32_t handle)
-{
-	struct ibv_pd *pd = calloc(1, sizeof(*pd));
-
-	if (!pd)
-		return NULL;
-	pd->context = context;
-	pd->handle = handle;
-	return pd;
-}
-
-void ropcie_unimport_pd(struct ibv_pd *pd)
-{
-	free(pd);
-}
 
 struct ibv_mr *ropcie_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			     uint64_t hca_va, int access)

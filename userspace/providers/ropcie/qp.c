@@ -64,11 +64,15 @@ struct ibv_qp *ropcie_create_qp_ex(struct ibv_context *context,
 
 	if (attr->comp_mask &
 	    ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
-			IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
+			IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+			IBV_QP_INIT_ATTR_CREATE_FLAGS) ||
+	    (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS &&
+	     attr->create_flags)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
 
+	own.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_CREATE_FLAGS;
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;

@@ -58,7 +58,9 @@ static void free_context(struct ibv_context *context)
 static const struct verbs_context_ops context_ops = {
 	.advise_mr = ibv_cmd_advise_mr,
 	.alloc_mw = ropcie_alloc_mw,
+	.alloc_parent_domain = ropcie_alloc_parent_domain,
 	.alloc_pd = ropcie_alloc_pd,
+	.alloc_td = ropcie_alloc_td,
 	.attach_mcast = ibv_cmd_attach_mcast,
 	.close_xrcd = ropcie_close_xrcd,
 	.create_ah = ropcie_create_ah,
@@ -71,6 +73,7 @@ static const struct verbs_context_ops context_ops = {
 	.create_srq_ex = ropcie_create_srq_ex,
 	.dealloc_mw = ropcie_dealloc_mw,
 	.dealloc_pd = ropcie_dealloc_pd,
+	.dealloc_td = ropcie_dealloc_td,
 	.dereg_mr = ropcie_dereg_mr,
 	.destroy_ah = ropcie_destroy_ah,
 	.destroy_cq = ropcie_destroy_cq,

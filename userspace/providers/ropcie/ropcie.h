@@ -15,6 +15,7 @@
 #define ROPCIE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include <ropcie-abi.h>
 
@@ -24,6 +25,22 @@
 struct ropcie_context {
 	struct verbs_context ibv_ctx;
 	struct ropcie_abi_alloc_ucontext_resp abi;
+};
+
+/* A thread domain: only counts its users. */
+struct ropcie_td {
+	struct ibv_td ibv_td;
+	atomic_int users;
+};
+
+/* A protection domain, or a parent domain, which shares its handle. */
+struct ropcie_pd {
+	struct ibv_pd ibv_pd;
+	/* Parent domains made of it. */
+	atomic_int users;
+	/* Of a parent domain. */
+	struct ropcie_pd *parent_of;
+	struct ropcie_td *td;
 };
 
 struct ropcie_cq {
@@ -50,6 +67,16 @@ struct ropcie_srq {
 	uint32_t max_sge;
 };
 
+static inline struct ropcie_pd *to_rpd(struct ibv_pd *pd)
+{
+	return (struct ropcie_pd *)pd;
+}
+
+static inline struct ropcie_td *to_rtd(struct ibv_td *td)
+{
+	return (struct ropcie_td *)td;
+}
+
 static inline struct ropcie_cq *to_rcq(struct ibv_cq *cq)
 {
 	return (struct ropcie_cq *)cq;
@@ -65,11 +92,19 @@ static inline struct ropcie_srq *to_rsrq(struct ibv_srq *srq)
 	return (struct ropcie_srq *)srq;
 }
 
-/* mr.c: protection domains, memory regions and windows, XRC domains */
+/* pd.c: protection, thread and parent domains */
 struct ibv_pd *ropcie_alloc_pd(struct ibv_context *context);
 int ropcie_dealloc_pd(struct ibv_pd *pd);
 struct ibv_pd *ropcie_import_pd(struct ibv_context *context, uint32_t handle);
 void ropcie_unimport_pd(struct ibv_pd *pd);
+struct ibv_td *ropcie_alloc_td(struct ibv_context *context,
+			       struct ibv_td_init_attr *attr);
+int ropcie_dealloc_td(struct ibv_td *td);
+struct ibv_pd *
+ropcie_alloc_parent_domain(struct ibv_context *context,
+			   struct ibv_parent_domain_init_attr *attr);
+
+/* mr.c: memory regions and windows, XRC domains */
 struct ibv_mr *ropcie_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			     uint64_t hca_va, int access);
 struct ibv_mr *ropcie_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,

@@ -242,9 +242,12 @@ struct verbs_context_ops {
 	verbs_op_unused alloc_dm;
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *, enum ibv_mw_type);
 	verbs_op_unused alloc_null_mr;
-	verbs_op_unused alloc_parent_domain;
+	struct ibv_pd *(*alloc_parent_domain)(
+		struct ibv_context *context,
+		struct ibv_parent_domain_init_attr *attr);
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *);
-	verbs_op_unused alloc_td;
+	struct ibv_td *(*alloc_td)(struct ibv_context *context,
+				   struct ibv_td_init_attr *init_attr);
 	verbs_op_unused async_event;
 	verbs_op_unused attach_counters_point_flow;
 	int (*attach_mcast)(struct ibv_qp *, const union ibv_gid *, uint16_t);
@@ -271,7 +274,7 @@ struct verbs_context_ops {
 	verbs_op_unused create_wq;
 	int (*dealloc_mw)(struct ibv_mw *);
 	int (*dealloc_pd)(struct ibv_pd *);
-	verbs_op_unused dealloc_td;
+	int (*dealloc_td)(struct ibv_td *td);
 	int (*dereg_mr)(struct verbs_mr *);
 	int (*destroy_ah)(struct ibv_ah *);
 	verbs_op_unused destroy_counters;
