@@ -119,7 +119,8 @@ enum ropcie_net {
  * @msg_len: bytes of the whole message
  * @frag_len: payload bytes of this record
  * @imm: immediate data as the poster gave it (network order, opaque here);
- *	with ROPCIE_F_INV the key to invalidate; ROPCIE_OP_READ: payload bytes of each response but the last
+ *	with ROPCIE_F_INV the key to invalidate; ROPCIE_OP_READ: payload bytes of
+ *	each response but the last
  * @inl: payload of records with at most ROPCIE_SLOT_INLINE bytes; what it
  *	does not fill is ignored
  * @aeth: operands of ROPCIE_OP_ACK

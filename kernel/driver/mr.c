@@ -2,7 +2,8 @@
 /*
  * Protection domains and memory regions: pins user memory, fills the page
  * array that core/mr maps, keeps a region alive while a queue pair uses it, and
- * gives memory to the regions that work requests register and invalidate. Knows nothing of queue pairs but their protection domain.
+ * gives memory to the regions that work requests register and invalidate. Knows
+ * nothing of queue pairs but their protection domain.
  */
 #include <linux/random.h>
 #include <linux/slab.h>

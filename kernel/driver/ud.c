@@ -22,8 +22,8 @@
 static_assert((int)ROPCIE_NET_ROCE_V1 == (int)RDMA_NETWORK_ROCE_V1);
 static_assert((int)ROPCIE_NET_IPV4 == (int)RDMA_NETWORK_IPV4);
 static_assert((int)ROPCIE_NET_IPV6 == (int)RDMA_NETWORK_IPV6);
-static_assert(ROPCIE_GRH_LEN == sizeof(struct ib_grh));
-static_assert(ROPCIE_GID_LEN == sizeof(union ib_gid));
+static_assert(sizeof(struct ib_grh) == ROPCIE_GRH_LEN);
+static_assert(sizeof(union ib_gid) == ROPCIE_GID_LEN);
 
 int ropcie_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 		     struct ib_udata *udata)
@@ -158,8 +158,8 @@ static bool find_peer(struct ropcie_qp *qp, const u8 *dmac)
 
 bool ropcie_ud_fits(const struct ropcie_qp *qp, u32 len)
 {
-	int mtu = ib_mtu_enum_to_int(
-			iboe_get_mtu(READ_ONCE(qp->dev->netdev->mtu)));
+	enum ib_mtu path = iboe_get_mtu(READ_ONCE(qp->dev->netdev->mtu));
+	int mtu = ib_mtu_enum_to_int(path);
 
 	return mtu > 0 && len <= mtu;
 }

@@ -169,7 +169,9 @@ int ropcie_mq_send(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
  * ropcie_mq_broadcast() - send one record to every peer, this node too
  * @a: adapter
  * @key: as in ropcie_mq_connect()
- * @hdr: as in ropcie_mq_send(), and so @vec and @nvec
+ * @hdr: as in ropcie_mq_send()
+ * @vec: the same
+ * @nvec: the same
  *
  * A full lane loses its copy, as a switch's port would. Receivers are woken.
  * Same contexts as ropcie_mq_send().

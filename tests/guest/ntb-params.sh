@@ -29,7 +29,7 @@ never_up() {
 	done
 }
 
-unload ntb_hw_ivshmem
+[ ! -d /sys/module/ntb_hw_ivshmem ] || unload ntb_hw_ivshmem
 for params in ports=1 ports=17 mw_count=0 mw_count=5 spads=33 msgs=5; do
 	refused "out of range" $params
 done

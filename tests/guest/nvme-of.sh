@@ -80,6 +80,6 @@ if [ "$NODE" = 2 ]; then
 	io --rw=randrw --bs=16k --iodepth=16 --size=16m
 	disconnect
 fi
-lab-barrier done
+lab-barrier used
 [ "$NODE" != 1 ] || stop_target
 pass "the target and the host unload"

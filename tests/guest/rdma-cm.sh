@@ -54,6 +54,5 @@ between mckey -b 10.77.0.1 -m 239.10.20.30 -C 10 -- mckey -b 10.77.0.2 -m 239.10
 
 between rstream -S 4096 -C 50 -- rstream -s "$SERVER" -S 4096 -C 50
 between riostream -S 4096 -C 50 -- riostream -s "$SERVER" -S 4096 -C 50
-between udpong -S 512 -C 20 -- udpong -s "$SERVER" -S 512 -C 20
 between ib_send_lat -R -d "$RDMA_DEV" -n 100 -- ib_send_lat -R -d "$RDMA_DEV" -n 100 "$SERVER"
 between ib_write_bw -R -d "$RDMA_DEV" -n 100 -- ib_write_bw -R -d "$RDMA_DEV" -n 100 "$SERVER"

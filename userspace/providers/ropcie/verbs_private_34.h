@@ -242,12 +242,11 @@ struct verbs_context_ops {
 	verbs_op_unused alloc_dm;
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *, enum ibv_mw_type);
 	verbs_op_unused alloc_null_mr;
-	struct ibv_pd *(*alloc_parent_domain)(
-		struct ibv_context *context,
-		struct ibv_parent_domain_init_attr *attr);
+	struct ibv_pd *(*alloc_parent_domain)(struct ibv_context *,
+					      struct ibv_parent_domain_init_attr *);
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *);
-	struct ibv_td *(*alloc_td)(struct ibv_context *context,
-				   struct ibv_td_init_attr *init_attr);
+	struct ibv_td *(*alloc_td)(struct ibv_context *,
+				   struct ibv_td_init_attr *);
 	verbs_op_unused async_event;
 	verbs_op_unused attach_counters_point_flow;
 	int (*attach_mcast)(struct ibv_qp *, const union ibv_gid *, uint16_t);
@@ -274,7 +273,7 @@ struct verbs_context_ops {
 	verbs_op_unused create_wq;
 	int (*dealloc_mw)(struct ibv_mw *);
 	int (*dealloc_pd)(struct ibv_pd *);
-	int (*dealloc_td)(struct ibv_td *td);
+	int (*dealloc_td)(struct ibv_td *);
 	int (*dereg_mr)(struct verbs_mr *);
 	int (*destroy_ah)(struct ibv_ah *);
 	verbs_op_unused destroy_counters;
