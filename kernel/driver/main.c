@@ -47,6 +47,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_srq_sge = ROPCIE_MAX_SGE;
 	attr->max_mr = ROPCIE_MAX_MR;
 	attr->max_fast_reg_page_list_len = ROPCIE_MAX_FAST_REG_PAGES;
+	attr->max_dm_size = ROPCIE_MAX_DM_SIZE;
 	attr->max_pd = ROPCIE_MAX_PD;
 	attr->max_ah = ROPCIE_MAX_AH;
 	attr->max_mcast_grp = ROPCIE_MAX_MCAST;
@@ -173,6 +174,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.driver_id = RDMA_DRIVER_UNKNOWN,
 	.uverbs_abi_ver = ROPCIE_ABI_VERSION,
 
+	.alloc_dm = ropcie_alloc_dm,
 	.alloc_hw_port_stats = ropcie_alloc_hw_port_stats,
 	.alloc_mr = ropcie_alloc_mr,
 	.alloc_pd = ropcie_alloc_pd,
@@ -183,6 +185,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.create_qp = ropcie_create_qp,
 	.create_srq = ropcie_create_srq,
 	.create_user_ah = ropcie_create_ah,
+	.dealloc_dm = ropcie_dealloc_dm,
 	.dealloc_pd = ropcie_dealloc_pd,
 	.dealloc_ucontext = ropcie_dealloc_ucontext,
 	.dereg_mr = ropcie_dereg_mr,
@@ -202,6 +205,8 @@ static const struct ib_device_ops ropcie_ops = {
 	.get_netdev = ropcie_get_netdev,
 	.get_port_immutable = ropcie_get_port_immutable,
 	.map_mr_sg = ropcie_map_mr_sg,
+	.mmap = ropcie_mmap,
+	.mmap_free = ropcie_mmap_free,
 	.modify_qp = ropcie_modify_qp,
 	.modify_srq = ropcie_modify_srq,
 	.poll_cq = ropcie_poll_cq,
@@ -215,6 +220,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.query_qp = ropcie_query_qp,
 	.query_srq = ropcie_query_srq,
 	.query_ucontext = ropcie_query_ucontext,
+	.reg_dm_mr = ropcie_reg_dm_mr,
 	.reg_user_mr = ropcie_reg_user_mr,
 	.req_notify_cq = ropcie_req_notify_cq,
 	.rereg_user_mr = ropcie_rereg_user_mr,
@@ -279,6 +285,7 @@ static void setup_ibdev(struct ropcie_dev *dev)
 	struct ib_device *ib = &dev->ib;
 
 	ib_set_device_ops(ib, &ropcie_ops);
+	ib->driver_def = ropcie_uapi_defs;
 	strscpy(ib->node_desc, "RoPCIe", sizeof(ib->node_desc));
 	ib->node_type = RDMA_NODE_IB_CA;
 	ib->phys_port_cnt = 1;

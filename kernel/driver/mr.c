@@ -235,6 +235,33 @@ static int mr_fill_pages(struct ropcie_mr *mr)
 	return 0;
 }
 
+struct ib_mr *ropcie_reg_pages(struct ib_pd *ibpd, void **addr, u32 num,
+			       u64 offset, u64 length, int access)
+{
+	struct ropcie_mr *mr = mr_alloc(ibpd, access);
+	u32 first = offset >> PAGE_SHIFT;
+	int ret = -ENOMEM;
+
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->core.length = length;
+	mr->core.offset = offset_in_page(offset);
+	mr->core.page_shift = PAGE_SHIFT;
+	mr->ibmr.length = length;
+	mr->core.pages = kvmalloc_array(num, sizeof(*mr->core.pages),
+					GFP_KERNEL_ACCOUNT);
+	if (mr->core.pages) {
+		memcpy(mr->core.pages, addr + first,
+		       (num - first) * sizeof(*addr));
+		ret = mr_publish(to_rdev(ibpd->device), mr);
+	}
+	if (ret) {
+		mr_free(mr);
+		return ERR_PTR(ret);
+	}
+	return &mr->ibmr;
+}
+
 static int mr_check_args(u64 start, u64 length, u64 iova, int access)
 {
 	if (access & ~(ROPCIE_MR_ACCESS | IB_ACCESS_OPTIONAL))

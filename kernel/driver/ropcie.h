@@ -49,6 +49,7 @@
 #define ROPCIE_MAX_PD 16384
 #define ROPCIE_MAX_MR 65535
 #define ROPCIE_MAX_FAST_REG_PAGES 1024
+#define ROPCIE_MAX_DM_SIZE (16 * 1024 * 1024) /* of all, in bytes */
 #define ROPCIE_MAX_AH 65536
 /* Queue pairs in multicast groups: in all, and in one. */
 #define ROPCIE_MAX_MCAST 1024
@@ -128,6 +129,7 @@ struct ropcie_counters {
  * @num_cqs: completion queues that there are
  * @num_srqs: shared receive queues that there are
  * @num_ahs: address handles that programs have
+ * @dm_pages: pages of device memory that were given out
  * @wc_names: names that rest, oldest first; under @qp_mutex
  * @num_wc_names: how many; under @qp_mutex
  * @pds: protection domain numbers
@@ -156,6 +158,7 @@ struct ropcie_dev {
 	atomic_t num_cqs;
 	atomic_t num_srqs;
 	atomic_t num_ahs;
+	atomic_t dm_pages;
 	struct list_head wc_names;
 	u32 num_wc_names;
 	struct ida pds;
@@ -476,6 +479,18 @@ static inline bool ropcie_may_run(void)
 	return !in_hardirq() && !irqs_disabled();
 }
 
+/* dm.c */
+struct ib_dm *ropcie_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *ibuc,
+			      struct ib_dm_alloc_attr *attr,
+			      struct uverbs_attr_bundle *attrs);
+int ropcie_dealloc_dm(struct ib_dm *ibdm, struct uverbs_attr_bundle *attrs);
+struct ib_mr *ropcie_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
+			       struct ib_dm_mr_attr *attr,
+			       struct uverbs_attr_bundle *attrs);
+int ropcie_mmap(struct ib_ucontext *ibuc, struct vm_area_struct *vma);
+void ropcie_mmap_free(struct rdma_user_mmap_entry *entry);
+extern const struct uapi_definition ropcie_uapi_defs[];
+
 /* stats.c */
 static inline void ropcie_count(struct ropcie_dev *dev, u32 id, u64 n)
 {
@@ -503,6 +518,19 @@ struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 				   u64 length, u64 iova, int access,
 				   struct ib_pd *ibpd, struct ib_udata *udata);
 int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
+/**
+ * ropcie_reg_pages() - a region of pages that the driver has, from address 0
+ * @ibpd: protection domain
+ * @addr: start addresses of the pages, which stay as long as the region
+ * @num: number of pages
+ * @offset: first byte
+ * @length: number of bytes, within the pages
+ * @access: IB_ACCESS_*
+ *
+ * Return: region, or an error pointer.
+ */
+struct ib_mr *ropcie_reg_pages(struct ib_pd *ibpd, void **addr, u32 num,
+			       u64 offset, u64 length, int access);
 struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 			      u32 max_num_sg);
 int ropcie_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int nents,

@@ -8,7 +8,7 @@
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
-least=${1:-100}
+least=${1:-111}
 source=/usr/share/doc/rdma-core/tests
 work=/tmp/pyverbs
 log=$LAB_OUT/pyverbs.log
@@ -23,8 +23,10 @@ python3 tests/run_tests.py --dev "$RDMA_DEV" -v >"$log" 2>&1 || {
 	grep -v -e ' ok$' -e ' skipped ' "$log"
 	fail "run_tests.py ended with status $?"
 }
-ok=$(grep -c ' ok$' "$log") || true
-skipped=$(grep -c ' skipped ' "$log") || true
 grep ' skipped ' "$log" | sed 's/^/skipped: /'
+# Warnings tear the lines of single tests apart: the summary counts.
+ran=$(sed -n 's/^Ran \([0-9]*\) tests.*/\1/p' "$log")
+skipped=$(sed -n 's/^OK (skipped=\([0-9]*\))$/\1/p' "$log")
+ok=$((${ran:-0} - ${skipped:-0}))
 [ "$ok" -ge "$least" ] || fail "$ok of rdma-core's tests are ok, $skipped skipped"
 pass "$ok of rdma-core's tests, $skipped skipped"

@@ -18,6 +18,7 @@
 #define ROPCIE_ABI_H
 
 #include <linux/types.h>
+#include <rdma/ib_user_ioctl_cmds.h>
 
 /*
  * ib_device_ops.uverbs_abi_ver; shown in /sys/class/infiniband_verbs/.../
@@ -72,6 +73,16 @@ struct ropcie_abi_alloc_ucontext_resp {
 	__u32 features;
 	__u32 max_inline_data;
 	__u32 reserved[4];
+};
+
+/**
+ * enum ropcie_abi_attr - attributes of uverbs methods that are the driver's own
+ * @ROPCIE_ABI_ATTR_ALLOC_DM_MMAP_OFFSET: UVERBS_METHOD_DM_ALLOC, out, u64: where
+ *	the device memory is in the file of the context, for mmap() with
+ *	MAP_SHARED; all of it, in whole pages
+ */
+enum ropcie_abi_attr {
+	ROPCIE_ABI_ATTR_ALLOC_DM_MMAP_OFFSET = (1U << UVERBS_ID_NS_SHIFT),
 };
 
 #endif /* ROPCIE_ABI_H */

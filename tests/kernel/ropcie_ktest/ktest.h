@@ -8,6 +8,7 @@
 #define ROPCIE_KTEST_H
 
 #include <linux/completion.h>
+#include <linux/scatterlist.h>
 #include <rdma/ib_verbs.h>
 
 #define KTEST_MAX_SIZE (1024 * 1024)
@@ -54,6 +55,42 @@ int ktest_buffer_sges(struct ktest_buffer *buf, struct ib_device *ibdev,
 void ktest_buffer_sync_for_cpu(struct ktest_buffer *buf,
 			       struct ib_device *ibdev);
 
+/**
+ * struct ktest_fast - a region that is registered for each message anew
+ * @mr: region
+ * @registered: it is
+ * @sg: memory of the message
+ * @nents: entries of @sg
+ * @reg: REG_MR
+ * @inv: LOCAL_INV
+ * @first: which of them is the first
+ */
+struct ktest_fast {
+	struct ib_mr *mr;
+	bool registered;
+	struct scatterlist sg[KTEST_CHUNKS];
+	int nents;
+	struct ib_reg_wr reg;
+	struct ib_send_wr inv;
+	struct ib_send_wr *first;
+};
+
+int ktest_fast_open(struct ktest_fast *fast, struct ib_pd *pd);
+void ktest_fast_close(struct ktest_fast *fast);
+
+/**
+ * ktest_fast_list() - send a message out of a region
+ * @fast: region
+ * @buf: memory of the message, which is not empty
+ * @msg: message
+ * @send: its SEND, with room for an SGE; fast->first is what is to be posted
+ *
+ * Return: 0, to be followed by ktest_fast_unmap(); or an error.
+ */
+int ktest_fast_list(struct ktest_fast *fast, struct ktest_buffer *buf,
+		    const struct ktest_message *msg, struct ib_send_wr *send);
+void ktest_fast_unmap(struct ktest_fast *fast);
+
 /* What the other end has to know. */
 struct ktest_address {
 	u32 qpn;
@@ -82,6 +119,7 @@ struct ktest_session {
 	bool connected;
 	struct ktest_work send;
 	struct ktest_work recv[2];
+	struct ktest_fast fast;
 	u32 messages;
 	u64 bytes;
 	char *result; /* one line */

@@ -81,7 +81,7 @@ static int ktest_create_qp(struct ktest_session *s, enum ib_poll_context poll)
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		/* One more of each than is used: draining takes it. */
 		.cap = {
-			.max_send_wr = 2,
+			.max_send_wr = 4,
 			.max_recv_wr = 3,
 			.max_send_sge = KTEST_CHUNKS,
 			.max_recv_sge = KTEST_CHUNKS,
@@ -91,6 +91,7 @@ static int ktest_create_qp(struct ktest_session *s, enum ib_poll_context poll)
 		.qp_state = IB_QPS_INIT,
 		.port_num = KTEST_PORT,
 	};
+	int err;
 
 	s->pd = ib_alloc_pd(s->ibdev, 0);
 	if (IS_ERR(s->pd))
@@ -103,6 +104,9 @@ static int ktest_create_qp(struct ktest_session *s, enum ib_poll_context poll)
 	s->qp = ib_create_qp(s->pd, &init);
 	if (IS_ERR(s->qp))
 		return PTR_ERR(s->qp);
+	err = ktest_fast_open(&s->fast, s->pd);
+	if (err)
+		return err;
 	s->local.qpn = s->qp->qp_num;
 	s->local.psn = get_random_u32() & 0xffffff;
 	return ib_modify_qp(s->qp, &attr, IB_QP_STATE | IB_QP_PKEY_INDEX |
@@ -198,6 +202,18 @@ static void ktest_message(struct ktest_message *msg, u32 num, bool first)
 	msg->seed = first ? 0 : 101;
 }
 
+static int ktest_post_send(struct ktest_session *s,
+			   const struct ktest_message *msg,
+			   struct ib_send_wr *wr)
+{
+	reinit_completion(&s->send.done);
+	/* Every other message comes from a region of its own. */
+	if (!msg->size || msg->num % 2)
+		return ib_post_send(s->qp, wr, NULL);
+	return ktest_fast_list(&s->fast, &s->send.buf, msg, wr) ?:
+	       ib_post_send(s->qp, s->fast.first, NULL);
+}
+
 static int ktest_send_one(struct ktest_session *s,
 			  const struct ktest_message *msg)
 {
@@ -215,11 +231,12 @@ static int ktest_send_one(struct ktest_session *s,
 	wr.num_sge = ktest_buffer_sges(&s->send.buf, s->ibdev, msg,
 				       s->pd->local_dma_lkey, DMA_TO_DEVICE,
 				       sge);
-	reinit_completion(&s->send.done);
-	err = ib_post_send(s->qp, &wr, NULL);
+	err = ktest_post_send(s, msg, &wr);
 	if (err)
 		return ktest_fail(s, msg, "ib_post_send", err);
 	err = ktest_wait(s, &s->send);
+	if (msg->size && !(msg->num % 2))
+		ktest_fast_unmap(&s->fast);
 	if (err)
 		return ktest_fail(s, msg, "no send completion", err);
 	if (s->send.wc.status != IB_WC_SUCCESS)
@@ -344,6 +361,7 @@ void ktest_session_close(struct ktest_session *s)
 	}
 	if (!IS_ERR_OR_NULL(s->cq))
 		ib_free_cq(s->cq);
+	ktest_fast_close(&s->fast);
 	ktest_buffer_free(&s->send.buf, s->ibdev);
 	ktest_buffer_free(&s->recv[0].buf, s->ibdev);
 	ktest_buffer_free(&s->recv[1].buf, s->ibdev);

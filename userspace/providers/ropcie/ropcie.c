@@ -57,6 +57,7 @@ static void free_context(struct ibv_context *context)
  */
 static const struct verbs_context_ops context_ops = {
 	.advise_mr = ibv_cmd_advise_mr,
+	.alloc_dm = ropcie_alloc_dm,
 	.alloc_mw = ropcie_alloc_mw,
 	.alloc_parent_domain = ropcie_alloc_parent_domain,
 	.alloc_pd = ropcie_alloc_pd,
@@ -82,6 +83,7 @@ static const struct verbs_context_ops context_ops = {
 	.destroy_srq = ropcie_destroy_srq,
 	.detach_mcast = ibv_cmd_detach_mcast,
 	.free_context = free_context,
+	.free_dm = ropcie_free_dm,
 	.get_srq_num = ropcie_get_srq_num,
 	.import_mr = ropcie_import_mr,
 	.import_pd = ropcie_import_pd,
@@ -98,6 +100,7 @@ static const struct verbs_context_ops context_ops = {
 	.query_port = query_port,
 	.query_qp = ropcie_query_qp,
 	.query_srq = ropcie_query_srq,
+	.reg_dm_mr = ropcie_reg_dm_mr,
 	.reg_dmabuf_mr = ropcie_reg_dmabuf_mr,
 	.reg_mr = ropcie_reg_mr,
 	.req_notify_cq = ibv_cmd_req_notify_cq,

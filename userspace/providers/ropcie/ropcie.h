@@ -104,6 +104,14 @@ struct ibv_pd *
 ropcie_alloc_parent_domain(struct ibv_context *context,
 			   struct ibv_parent_domain_init_attr *attr);
 
+/* dm.c */
+struct ibv_dm *ropcie_alloc_dm(struct ibv_context *context,
+			       struct ibv_alloc_dm_attr *attr);
+int ropcie_free_dm(struct ibv_dm *dm);
+struct ibv_mr *ropcie_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm,
+				uint64_t offset, size_t length,
+				unsigned int access);
+
 /* mr.c: memory regions and windows, XRC domains */
 struct ibv_mr *ropcie_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			     uint64_t hca_va, int access);

@@ -150,6 +150,15 @@ VERBS_ASSERT_OFFSET(struct verbs_mr, mr_type, 48);
 VERBS_ASSERT_OFFSET(struct verbs_mr, access, 52);
 VERBS_ASSERT_SIZE(struct verbs_mr, 56);
 
+struct verbs_dm {
+	struct ibv_dm dm;
+	uint32_t handle;
+};
+
+VERBS_ASSERT_OFFSET(struct verbs_dm, dm.handle, 28);
+VERBS_ASSERT_OFFSET(struct verbs_dm, handle, 32);
+VERBS_ASSERT_SIZE(struct verbs_dm, 40);
+
 struct verbs_xrcd {
 	struct ibv_xrcd xrcd;
 	uint32_t comp_mask;
@@ -239,7 +248,8 @@ typedef void (*verbs_op_unused)(void);
 struct verbs_context_ops {
 	int (*advise_mr)(struct ibv_pd *, enum ibv_advise_mr_advice, uint32_t,
 			 struct ibv_sge *, uint32_t);
-	verbs_op_unused alloc_dm;
+	struct ibv_dm *(*alloc_dm)(struct ibv_context *,
+				   struct ibv_alloc_dm_attr *);
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *, enum ibv_mw_type);
 	verbs_op_unused alloc_null_mr;
 	struct ibv_pd *(*alloc_parent_domain)(struct ibv_context *,
@@ -286,7 +296,7 @@ struct verbs_context_ops {
 	verbs_op_unused destroy_wq;
 	int (*detach_mcast)(struct ibv_qp *, const union ibv_gid *, uint16_t);
 	void (*free_context)(struct ibv_context *);
-	verbs_op_unused free_dm;
+	int (*free_dm)(struct ibv_dm *);
 	int (*get_srq_num)(struct ibv_srq *, uint32_t *);
 	verbs_op_unused import_dm;
 	struct ibv_mr *(*import_mr)(struct ibv_pd *, uint32_t);
@@ -321,7 +331,8 @@ struct verbs_context_ops {
 	verbs_op_unused query_rt_values;
 	int (*query_srq)(struct ibv_srq *, struct ibv_srq_attr *);
 	verbs_op_unused read_counters;
-	verbs_op_unused reg_dm_mr;
+	struct ibv_mr *(*reg_dm_mr)(struct ibv_pd *, struct ibv_dm *, uint64_t,
+				    size_t, unsigned int);
 	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *, uint64_t, size_t,
 					uint64_t, int, int);
 	struct ibv_mr *(*reg_mr)(struct ibv_pd *, void *, size_t, uint64_t,
@@ -460,6 +471,10 @@ int ibv_cmd_alloc_pd(struct ibv_context *, struct ibv_pd *,
 		     struct ibv_alloc_pd *, size_t,
 		     struct ib_uverbs_alloc_pd_resp *, size_t);
 int ibv_cmd_dealloc_pd(struct ibv_pd *);
+int ibv_cmd_free_dm(struct verbs_dm *);
+int ibv_cmd_reg_dm_mr(struct ibv_pd *, struct verbs_dm *, uint64_t, size_t,
+		      unsigned int, struct verbs_mr *,
+		      struct ibv_command_buffer *);
 int ibv_cmd_open_xrcd(struct ibv_context *, struct verbs_xrcd *, int,
 		      struct ibv_xrcd_init_attr *, struct ibv_open_xrcd *,
 		      size_t, struct ib_uverbs_open_xrcd_resp *, size_t);
