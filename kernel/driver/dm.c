@@ -182,7 +182,36 @@ ADD_UVERBS_ATTRIBUTES_SIMPLE(ropcie_dm_alloc, UVERBS_OBJECT_DM,
 	UVERBS_ATTR_PTR_OUT(ROPCIE_ABI_ATTR_ALLOC_DM_MMAP_OFFSET,
 			    UVERBS_ATTR_TYPE(u64), UA_MANDATORY));
 
+static int UVERBS_HANDLER(ROPCIE_ABI_METHOD_DM_QUERY)(struct uverbs_attr_bundle *attrs)
+{
+	struct ib_dm *ibdm = uverbs_attr_get_obj(attrs,
+			ROPCIE_ABI_ATTR_QUERY_DM_HANDLE);
+	u64 offset = rdma_user_mmap_get_offset(&to_dm(ibdm)->mem->entry);
+	u64 length = ibdm->length;
+	int ret;
+
+	ret = uverbs_copy_to(attrs, ROPCIE_ABI_ATTR_QUERY_DM_MMAP_OFFSET,
+			     &offset, sizeof(offset));
+	return ret ?: uverbs_copy_to(attrs, ROPCIE_ABI_ATTR_QUERY_DM_LENGTH,
+				     &length, sizeof(length));
+}
+
+DECLARE_UVERBS_NAMED_METHOD(ROPCIE_ABI_METHOD_DM_QUERY,
+			    UVERBS_ATTR_IDR(ROPCIE_ABI_ATTR_QUERY_DM_HANDLE,
+					    UVERBS_OBJECT_DM,
+					    UVERBS_ACCESS_READ, UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(ROPCIE_ABI_ATTR_QUERY_DM_MMAP_OFFSET,
+						UVERBS_ATTR_TYPE(u64),
+						UA_MANDATORY),
+			    UVERBS_ATTR_PTR_OUT(ROPCIE_ABI_ATTR_QUERY_DM_LENGTH,
+						UVERBS_ATTR_TYPE(u64),
+						UA_MANDATORY));
+
+DECLARE_UVERBS_GLOBAL_METHODS(UVERBS_OBJECT_DM,
+			      &UVERBS_METHOD(ROPCIE_ABI_METHOD_DM_QUERY));
+
 const struct uapi_definition ropcie_uapi_defs[] = {
 	UAPI_DEF_CHAIN_OBJ_TREE(UVERBS_OBJECT_DM, &ropcie_dm_alloc),
+	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(UVERBS_OBJECT_DM),
 	{}
 };

@@ -76,6 +76,28 @@ struct ropcie_abi_alloc_ucontext_resp {
 };
 
 /**
+ * enum ropcie_abi_dm_method - methods of UVERBS_OBJECT_DM that are the driver's
+ *	own
+ * @ROPCIE_ABI_METHOD_DM_QUERY: tells a process that was given a context what it
+ *	needs to map a device memory of that context
+ */
+enum ropcie_abi_dm_method {
+	ROPCIE_ABI_METHOD_DM_QUERY = (1U << UVERBS_ID_NS_SHIFT),
+};
+
+/**
+ * enum ropcie_abi_dm_query_attr - attributes of ROPCIE_ABI_METHOD_DM_QUERY
+ * @ROPCIE_ABI_ATTR_QUERY_DM_HANDLE: in: the device memory
+ * @ROPCIE_ABI_ATTR_QUERY_DM_MMAP_OFFSET: out, u64: as when it was allocated
+ * @ROPCIE_ABI_ATTR_QUERY_DM_LENGTH: out, u64: bytes
+ */
+enum ropcie_abi_dm_query_attr {
+	ROPCIE_ABI_ATTR_QUERY_DM_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
+	ROPCIE_ABI_ATTR_QUERY_DM_MMAP_OFFSET,
+	ROPCIE_ABI_ATTR_QUERY_DM_LENGTH,
+};
+
+/**
  * enum ropcie_abi_attr - attributes of uverbs methods that are the driver's own
  * @ROPCIE_ABI_ATTR_ALLOC_DM_MMAP_OFFSET: UVERBS_METHOD_DM_ALLOC, out, u64: where
  *	the device memory is in the file of the context, for mmap() with

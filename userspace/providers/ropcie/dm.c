@@ -107,6 +107,49 @@ static int alloc_in_kernel(struct ibv_context *context,
 	return 0;
 }
 
+/* ROPCIE_ABI_METHOD_DM_QUERY. */
+static int query_kernel(struct ibv_context *context, struct ropcie_dm *dm,
+			uint64_t *offset)
+{
+	enum { HANDLE, OFFSET, LENGTH, NUM };
+	uint64_t length = 0;
+	struct {
+		struct ib_uverbs_ioctl_hdr hdr;
+		struct ib_uverbs_attr attr[NUM];
+	} cmd = {
+		.hdr = {
+			.length = sizeof(cmd),
+			.object_id = UVERBS_OBJECT_DM,
+			.method_id = ROPCIE_ABI_METHOD_DM_QUERY,
+			.num_attrs = NUM,
+		},
+		.attr = {
+			[HANDLE] = {
+				.attr_id = ROPCIE_ABI_ATTR_QUERY_DM_HANDLE,
+				.flags = UVERBS_ATTR_F_MANDATORY,
+				.data = dm->vdm.handle,
+			},
+			[OFFSET] = {
+				.attr_id = ROPCIE_ABI_ATTR_QUERY_DM_MMAP_OFFSET,
+				.len = sizeof(*offset),
+				.flags = UVERBS_ATTR_F_MANDATORY,
+				.data = (uintptr_t)offset,
+			},
+			[LENGTH] = {
+				.attr_id = ROPCIE_ABI_ATTR_QUERY_DM_LENGTH,
+				.len = sizeof(length),
+				.flags = UVERBS_ATTR_F_MANDATORY,
+				.data = (uintptr_t)&length,
+			},
+		},
+	};
+
+	if (ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &cmd))
+		return errno;
+	dm->length = length;
+	return 0;
+}
+
 static int map(struct ibv_context *context, struct ropcie_dm *dm,
 	       uint64_t offset)
 {
@@ -116,6 +159,18 @@ static int map(struct ibv_context *context, struct ropcie_dm *dm,
 	dm->mem = mmap(NULL, dm->mapped, PROT_READ | PROT_WRITE, MAP_SHARED,
 		       context->cmd_fd, (off_t)offset);
 	return dm->mem == MAP_FAILED ? errno : 0;
+}
+
+static struct ropcie_dm *new_dm(struct ibv_context *context)
+{
+	struct ropcie_dm *dm = calloc(1, sizeof(*dm));
+
+	if (!dm)
+		return NULL;
+	dm->vdm.dm.context = context;
+	dm->vdm.dm.memcpy_to_dm = copy_to;
+	dm->vdm.dm.memcpy_from_dm = copy_from;
+	return dm;
 }
 
 struct ibv_dm *ropcie_alloc_dm(struct ibv_context *context,
@@ -129,13 +184,10 @@ struct ibv_dm *ropcie_alloc_dm(struct ibv_context *context,
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	dm = calloc(1, sizeof(*dm));
+	dm = new_dm(context);
 	if (!dm)
 		return NULL;
 	dm->length = attr->length;
-	dm->vdm.dm.context = context;
-	dm->vdm.dm.memcpy_to_dm = copy_to;
-	dm->vdm.dm.memcpy_from_dm = copy_from;
 	ret = alloc_in_kernel(context, attr, dm, &offset);
 	if (ret)
 		goto free_dm;
@@ -162,6 +214,35 @@ int ropcie_free_dm(struct ibv_dm *ibdm)
 	munmap(dm->mem, dm->mapped);
 	free(dm);
 	return 0;
+}
+
+struct ibv_dm *ropcie_import_dm(struct ibv_context *context, uint32_t handle)
+{
+	struct ropcie_dm *dm = new_dm(context);
+	uint64_t offset = 0;
+	int ret;
+
+	if (!dm)
+		return NULL;
+	dm->vdm.handle = handle;
+	dm->vdm.dm.handle = handle;
+	ret = query_kernel(context, dm, &offset);
+	if (!ret)
+		ret = map(context, dm, offset);
+	if (ret) {
+		free(dm);
+		errno = ret;
+		return NULL;
+	}
+	return &dm->vdm.dm;
+}
+
+void ropcie_unimport_dm(struct ibv_dm *ibdm)
+{
+	struct ropcie_dm *dm = to_rdm(ibdm);
+
+	munmap(dm->mem, dm->mapped);
+	free(dm);
 }
 
 struct ibv_mr *ropcie_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibdm,

@@ -85,6 +85,7 @@ static const struct verbs_context_ops context_ops = {
 	.free_context = free_context,
 	.free_dm = ropcie_free_dm,
 	.get_srq_num = ropcie_get_srq_num,
+	.import_dm = ropcie_import_dm,
 	.import_mr = ropcie_import_mr,
 	.import_pd = ropcie_import_pd,
 	.modify_cq = ropcie_modify_cq,
@@ -106,6 +107,7 @@ static const struct verbs_context_ops context_ops = {
 	.req_notify_cq = ibv_cmd_req_notify_cq,
 	.rereg_mr = ropcie_rereg_mr,
 	.resize_cq = ropcie_resize_cq,
+	.unimport_dm = ropcie_unimport_dm,
 	.unimport_mr = ropcie_unimport_mr,
 	.unimport_pd = ropcie_unimport_pd,
 };

@@ -108,6 +108,8 @@ ropcie_alloc_parent_domain(struct ibv_context *context,
 struct ibv_dm *ropcie_alloc_dm(struct ibv_context *context,
 			       struct ibv_alloc_dm_attr *attr);
 int ropcie_free_dm(struct ibv_dm *dm);
+struct ibv_dm *ropcie_import_dm(struct ibv_context *context, uint32_t handle);
+void ropcie_unimport_dm(struct ibv_dm *dm);
 struct ibv_mr *ropcie_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm,
 				uint64_t offset, size_t length,
 				unsigned int access);

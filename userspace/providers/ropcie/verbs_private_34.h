@@ -298,7 +298,7 @@ struct verbs_context_ops {
 	void (*free_context)(struct ibv_context *);
 	int (*free_dm)(struct ibv_dm *);
 	int (*get_srq_num)(struct ibv_srq *, uint32_t *);
-	verbs_op_unused import_dm;
+	struct ibv_dm *(*import_dm)(struct ibv_context *, uint32_t);
 	struct ibv_mr *(*import_mr)(struct ibv_pd *, uint32_t);
 	struct ibv_pd *(*import_pd)(struct ibv_context *, uint32_t);
 	int (*modify_cq)(struct ibv_cq *, struct ibv_modify_cq_attr *);
@@ -342,7 +342,7 @@ struct verbs_context_ops {
 			int);
 	int (*resize_cq)(struct ibv_cq *, int);
 	verbs_op_unused set_ece;
-	verbs_op_unused unimport_dm;
+	void (*unimport_dm)(struct ibv_dm *);
 	void (*unimport_mr)(struct ibv_mr *);
 	void (*unimport_pd)(struct ibv_pd *);
 };
