@@ -468,6 +468,26 @@ TEST(Sge, LongestEntriesAreWalkedWhole) {
   EXPECT_FALSE(ropcie_sge_next(&cur, 10, &piece));
 }
 
+TEST(MrTable, AnotherRegionTakesAKeyOver) {
+  std::array<ropcie_mr_slot, 4> slots{};
+  ropcie_mr_table table{};
+  ropcie_mr_core old{};
+  ropcie_mr_core with{};
+  ropcie_mr_table_init(&table, slots.data(), 4, 1);
+  ASSERT_EQ(ropcie_mr_add(&table, &old), 0);
+
+  ropcie_mr_replace(&table, &old, &with);
+  EXPECT_EQ(with.key, old.key);
+  EXPECT_EQ(ropcie_mr_find(&table, old.key), &with);
+  // The old one goes as any other, and takes nothing with it.
+  ropcie_mr_del(&table, &old);
+  EXPECT_EQ(ropcie_mr_find(&table, with.key), &with);
+  EXPECT_EQ(table.used, 1U);
+  ropcie_mr_del(&table, &with);
+  EXPECT_EQ(ropcie_mr_find(&table, with.key), nullptr);
+  EXPECT_EQ(table.used, 0U);
+}
+
 class DynamicRegion : public testing::Test {
  protected:
   static constexpr uint32_t kPd = 7;

@@ -120,7 +120,7 @@ TEST_F(UnreliableRequester, DatagramNamesItsOwnDestination) {
   EXPECT_EQ(sent[0].imm, 77U);
   ropcie_slot slot;
   ropcie_hdr decoded;
-  ropcie_wire_encode(&sent[0], &slot);
+  ropcie_wire_encode(sent.data(), &slot);
   EXPECT_EQ(ropcie_wire_decode(&slot, &decoded), 0);
   ExpectComplete(1);
 }
