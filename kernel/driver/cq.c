@@ -58,12 +58,11 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	spin_lock_irqsave(&cq->lock, flags);
 	num = cq->head - cq->tail;
 	if (num <= cqe) {
-		for (i = 0; i < num; i++)
-			ring[i] = cq->ring[(cq->tail + i) & (cq->size - 1)];
+		/* Positions stay: they are looked at without the lock. */
+		for (i = cq->tail; i != cq->head; i++)
+			ring[i & (size - 1)] = cq->ring[i & (cq->size - 1)];
 		swap(cq->ring, ring);
 		cq->size = size;
-		WRITE_ONCE(cq->tail, 0);
-		WRITE_ONCE(cq->head, num);
 		ibcq->cqe = cqe;
 		ret = 0;
 	}

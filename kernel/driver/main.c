@@ -160,7 +160,7 @@ static int ropcie_query_ucontext(struct ib_ucontext *ibuc,
 	return 0;
 }
 
-/* Contexts hold nothing of their own, and nothing is mapped. */
+/* Contexts hold nothing of their own; what is mapped has its pages. */
 static void ropcie_dealloc_ucontext(struct ib_ucontext *ibuc)
 {
 }

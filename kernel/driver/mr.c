@@ -99,12 +99,29 @@ struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access)
 	return &mr->ibmr;
 }
 
+static void pinned_put(struct ropcie_pinned *pinned)
+{
+	if (!refcount_dec_and_test(&pinned->refs))
+		return;
+	kvfree(pinned->pages);
+	ib_umem_release(pinned->umem);
+	kfree(pinned);
+}
+
+/* Nobody uses the memory any more. */
+static void mr_release_memory(struct ropcie_mr *mr)
+{
+	if (mr->pinned)
+		pinned_put(mr->pinned);
+	else
+		kvfree(mr->core.pages);
+	kvfree(mr->next_pages);
+}
+
 /* One that nobody could find. */
 static void mr_free(struct ropcie_mr *mr)
 {
-	kvfree(mr->core.pages);
-	kvfree(mr->next_pages);
-	ib_umem_release(mr->umem);
+	mr_release_memory(mr);
 	kfree(mr);
 }
 
@@ -158,6 +175,7 @@ int ropcie_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int nents,
 	struct ropcie_mr *mr = to_rmr(ibmr);
 
 	mr->num_pages = 0;
+	mr->mapped = true;
 	return ib_sg_to_pages(ibmr, sg, nents, offset, set_page);
 }
 
@@ -179,6 +197,7 @@ bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access)
 	};
 	struct ropcie_dev *dev = qp->dev;
 	struct ropcie_mr *mr;
+	void **before;
 	bool ok = false;
 
 	spin_lock_bh(&dev->mr_lock);
@@ -187,9 +206,12 @@ bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access)
 		fast.iova = mr->ibmr.iova;
 		fast.length = mr->ibmr.length;
 		fast.page_shift = ilog2(mr->ibmr.page_size);
-		fast.pages = mr->next_pages;
-		ok = !ropcie_mr_fast_register(&mr->core, &fast,
-					      &mr->next_pages);
+		fast.pages = mr->mapped ? mr->next_pages : mr->core.pages;
+		ok = !ropcie_mr_fast_register(&mr->core, &fast, &before);
+		if (ok && mr->mapped)
+			mr->next_pages = before;
+		if (ok)
+			mr->mapped = false;
 	}
 	spin_unlock_bh(&dev->mr_lock);
 	return ok;
@@ -201,10 +223,12 @@ bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote)
 	struct ropcie_mr *mr;
 	bool ok;
 
+	rcu_read_lock(); /* a region that is deregistered meanwhile */
 	spin_lock_bh(&dev->mr_lock);
 	mr = find_dynamic(dev, key);
 	ok = mr && !ropcie_mr_invalidate(&mr->core,
 					 to_rpd(qp->ibqp.pd)->num, key, remote);
+	spin_unlock_bh(&dev->mr_lock);
 	/*
 	 * Copies to or from it end first. They run with bottom halves off and
 	 * wait for no lock that this context holds. Pairs with the barrier in
@@ -213,26 +237,50 @@ bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote)
 	smp_mb();
 	while (ok && refcount_read(&mr->refs) > 1)
 		cpu_relax();
-	spin_unlock_bh(&dev->mr_lock);
+	rcu_read_unlock();
 	return ok;
 }
 
-static int mr_fill_pages(struct ropcie_mr *mr)
+static int pinned_fill(struct ropcie_pinned *pinned)
 {
+	size_t num = ib_umem_num_pages(pinned->umem);
 	struct sg_page_iter iter;
-	size_t num = ib_umem_num_pages(mr->umem);
 	size_t i = 0;
 
-	mr->core.pages = kvmalloc_array(num, sizeof(*mr->core.pages),
-					GFP_KERNEL_ACCOUNT);
-	if (!mr->core.pages)
+	pinned->pages = kvmalloc_array(num, sizeof(*pinned->pages),
+				       GFP_KERNEL_ACCOUNT);
+	if (!pinned->pages)
 		return -ENOMEM;
-	for_each_sgtable_page(&mr->umem->sgt_append.sgt, &iter, 0) {
+	for_each_sgtable_page(&pinned->umem->sgt_append.sgt, &iter, 0) {
 		if (WARN_ON_ONCE(i == num))
 			return -EINVAL;
-		mr->core.pages[i++] = page_address(sg_page_iter_page(&iter));
+		pinned->pages[i++] = page_address(sg_page_iter_page(&iter));
 	}
 	return 0;
+}
+
+static struct ropcie_pinned *pin(struct ib_device *ibdev, u64 start, u64 length,
+				 int access)
+{
+	struct ropcie_pinned *pinned;
+	int ret;
+
+	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
+	if (!pinned)
+		return ERR_PTR(-ENOMEM);
+	refcount_set(&pinned->refs, 1);
+	pinned->umem = ib_umem_get(ibdev, start, length, access);
+	if (IS_ERR(pinned->umem)) {
+		ret = PTR_ERR(pinned->umem);
+		kfree(pinned);
+		return ERR_PTR(ret);
+	}
+	ret = pinned_fill(pinned);
+	if (ret) {
+		pinned_put(pinned);
+		return ERR_PTR(ret);
+	}
+	return pinned;
 }
 
 struct ib_mr *ropcie_reg_pages(struct ib_pd *ibpd, void **addr, u32 num,
@@ -271,56 +319,76 @@ static int mr_check_args(u64 start, u64 length, u64 iova, int access)
 	return 0;
 }
 
-/* A region of user memory that has no key yet. */
-static struct ropcie_mr *mr_pin(struct ib_pd *ibpd, u64 start, u64 length,
-				u64 iova, int access)
+/* A region of user memory that has no key yet; it takes @pinned over. */
+static struct ropcie_mr *mr_of_user(struct ib_pd *ibpd,
+				    struct ropcie_pinned *pinned, u64 length,
+				    u64 iova, int access)
 {
-	struct ropcie_mr *mr;
-	int ret;
+	struct ropcie_mr *mr = mr_alloc(ibpd, access);
 
-	ret = mr_check_args(start, length, iova, access);
-	if (ret)
-		return ERR_PTR(ret);
-	mr = mr_alloc(ibpd, access);
-	if (!mr)
-		return ERR_PTR(-ENOMEM);
-	mr->umem = ib_umem_get(ibpd->device, start, length, access);
-	if (IS_ERR(mr->umem)) {
-		ret = PTR_ERR(mr->umem);
-		kfree(mr);
-		return ERR_PTR(ret);
+	if (!mr) {
+		pinned_put(pinned);
+		return NULL;
 	}
+	mr->pinned = pinned;
+	mr->core.pages = pinned->pages;
 	mr->core.iova = iova;
 	mr->core.length = length;
-	mr->core.offset = ib_umem_offset(mr->umem);
+	mr->core.offset = ib_umem_offset(pinned->umem);
 	mr->core.page_shift = PAGE_SHIFT;
 	mr->ibmr.length = length;
 	mr->ibmr.iova = iova;
-	ret = mr_fill_pages(mr);
-	if (ret) {
-		mr_free(mr);
-		return ERR_PTR(ret);
-	}
 	return mr;
 }
 
 struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 				 u64 iova, int access, struct ib_udata *udata)
 {
+	struct ropcie_pinned *pinned;
 	struct ropcie_mr *mr;
 	int ret;
 
 	if (ropcie_udata_unknown(udata))
 		return ERR_PTR(-EOPNOTSUPP);
-	mr = mr_pin(ibpd, start, length, iova, access);
-	if (IS_ERR(mr))
-		return ERR_CAST(mr);
+	ret = mr_check_args(start, length, iova, access);
+	if (ret)
+		return ERR_PTR(ret);
+	pinned = pin(ibpd->device, start, length, access);
+	if (IS_ERR(pinned))
+		return ERR_CAST(pinned);
+	mr = mr_of_user(ibpd, pinned, length, iova, access);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
 	ret = mr_publish(to_rdev(ibpd->device), mr);
 	if (ret) {
 		mr_free(mr);
 		return ERR_PTR(ret);
 	}
 	return &mr->ibmr;
+}
+
+/*
+ * The memory for a region that changes: that of before, unless another one is
+ * asked for, or it was pinned for reading only.
+ */
+static struct ropcie_pinned *repin(struct ib_device *ibdev,
+				   struct ropcie_pinned *old, int flags,
+				   u64 start, u64 length, int access)
+{
+	struct ib_umem *umem = old->umem;
+
+	if (!(flags & IB_MR_REREG_TRANS)) {
+		if (umem->writable || !ib_access_writable(access)) {
+			refcount_inc(&old->refs);
+			return old;
+		}
+		/* Its address means something to its owner only. */
+		if (umem->owning_mm != current->mm)
+			return ERR_PTR(-EPERM);
+		start = umem->address;
+		length = umem->length;
+	}
+	return pin(ibdev, start, length, access);
 }
 
 /*
@@ -333,19 +401,27 @@ struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 {
 	struct ropcie_dev *dev = to_rdev(ibmr->device);
 	struct ropcie_mr *old = to_rmr(ibmr), *mr;
+	struct ropcie_pinned *pinned;
+	int ret;
 
-	if (!old->umem || ropcie_udata_unknown(udata))
+	if (!old->pinned || ropcie_udata_unknown(udata))
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!(flags & IB_MR_REREG_TRANS)) {
-		start = old->umem->address;
-		length = old->umem->length;
+		start = old->pinned->umem->address;
+		length = old->core.length;
 		iova = old->core.iova;
 	}
 	if (!(flags & IB_MR_REREG_ACCESS))
 		access = old->core.access;
-	mr = mr_pin(ibpd, start, length, iova, access);
-	if (IS_ERR(mr))
-		return ERR_CAST(mr);
+	ret = mr_check_args(start, length, iova, access);
+	if (ret)
+		return ERR_PTR(ret);
+	pinned = repin(ibmr->device, old->pinned, flags, start, length, access);
+	if (IS_ERR(pinned))
+		return ERR_CAST(pinned);
+	mr = mr_of_user(ibpd, pinned, length, iova, access);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
 	spin_lock_bh(&dev->mr_lock);
 	ropcie_mr_replace(&dev->mrs, &old->core, &mr->core);
 	spin_unlock_bh(&dev->mr_lock);
@@ -367,9 +443,7 @@ int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	ropcie_mr_put(mr);
 	wait_for_completion(&mr->unused);
 
-	kvfree(mr->core.pages);
-	kvfree(mr->next_pages);
-	ib_umem_release(mr->umem);
+	mr_release_memory(mr);
 	/* A finder may still look at the reference count. */
 	kfree_rcu(mr, rcu);
 	return 0;

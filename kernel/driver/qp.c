@@ -257,6 +257,7 @@ static void qp_disconnect(struct ropcie_qp *qp)
 	qp->connected = false;
 	tx = qp->tx;
 	memset(&qp->tx, 0, sizeof(qp->tx));
+	qp->full_peer = NULL;
 	spin_unlock_bh(&qp->lock);
 	ropcie_mq_disconnect(&tx);
 }

@@ -12,6 +12,8 @@
  *   qp->lock        both engines of one QP, its state; bottom halves off
  *   qp->sq_lock, rq->post_lock   posters of one queue, and those who take from
  *                   a shared one; interrupts off
+ *   dev->blocked_lock, dev->mr_lock   who waits for space; which keys there are;
+ *	bottom halves off
  *   cq->lock        one CQ; interrupts off
  *   worker->lock    the ready list of one work consumer; interrupts off
  */
@@ -70,7 +72,7 @@
 /* The same for whoever receives an acknowledge: he has a whole lane to drain. */
 #define ROPCIE_RX_BUDGET ROPCIE_FRAG
 
-/* What a device counts; names and meaning are in docs/troubleshooting.md. */
+/* What a device counts; names and meaning are in docs/verbs.md. */
 enum ropcie_counter {
 	ROPCIE_TX_SEND,
 	ROPCIE_TX_WRITE,
@@ -198,13 +200,27 @@ struct ropcie_pd {
 };
 
 /**
+ * struct ropcie_pinned - user memory behind a region, or behind two while one
+ *	takes the other's place
+ * @refs: those regions
+ * @umem: pinned pages
+ * @pages: their addresses
+ */
+struct ropcie_pinned {
+	refcount_t refs;
+	struct ib_umem *umem;
+	void **pages;
+};
+
+/**
  * struct ropcie_mr - a memory region
  * @ibmr: what verbs sees
  * @core: what the engines see
- * @umem: pinned user memory, or NULL
+ * @pinned: user memory, or NULL
  * @next_pages: pages that the next fast registration gives it
  * @max_pages: most of them
- * @num_pages: how many there are
+ * @num_pages: how many were mapped last
+ * @mapped: they have not been registered yet
  * @refs: table entry and users; region memory is freed when it falls to zero
  * @unused: completed then
  * @rcu: delays the freeing for ropcie_mr_find()
@@ -212,10 +228,11 @@ struct ropcie_pd {
 struct ropcie_mr {
 	struct ib_mr ibmr;
 	struct ropcie_mr_core core;
-	struct ib_umem *umem;
+	struct ropcie_pinned *pinned;
 	void **next_pages;
 	u32 max_pages;
 	u32 num_pages;
+	bool mapped;
 	refcount_t refs;
 	struct completion unused;
 	struct rcu_head rcu;
@@ -348,8 +365,8 @@ enum ropcie_qp_flag {
  *	went, or nowhere
  * @connected: the queues are open, and @tx is set but for datagrams
  * @qkey: Q_Key of datagrams that arrive
- * @full_until: datagrams: the lane that @tx names is full: wait until then, ns;
- *	0 when it is not
+ * @full_peer: datagrams: peer whose lane was full last, or NULL
+ * @full_until: until when they wait for it, ns
  * @flags: bits of enum ropcie_qp_flag
  * @ready: place on a work consumer's list
  * @blocked: place on dev->blocked
@@ -387,6 +404,7 @@ struct ropcie_qp {
 	struct ropcie_mq_tx tx;
 	bool connected;
 	u32 qkey;
+	const struct ropcie_peer *full_peer;
 	u64 full_until;
 
 	unsigned long flags;

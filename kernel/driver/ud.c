@@ -119,20 +119,22 @@ struct ropcie_vec ropcie_ud_header(const struct ropcie_qp *qp,
 static void forget_peer(struct ropcie_qp *qp)
 {
 	ropcie_mq_disconnect(&qp->tx);
-	qp->full_until = 0;
 	qp->req.deadline = 0;
 }
 
 /*
  * The lane is full. One peer that takes nothing must not hold up what goes to
- * others for long, so wait once, until a datagram gets through again.
+ * others for long, so wait for it once, until a datagram gets through to it
+ * again.
  */
 static int full(struct ropcie_qp *qp)
 {
 	u64 now = ktime_get_ns();
 
-	if (!qp->full_until)
+	if (qp->full_peer != qp->tx.peer) {
+		qp->full_peer = qp->tx.peer;
 		qp->full_until = now + PATIENCE_NS;
+	}
 	if (now >= qp->full_until) {
 		qp->req.deadline = 0;
 		ropcie_count(qp->dev, ROPCIE_TX_DATAGRAM_DROPS, 1);
@@ -181,7 +183,8 @@ int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
 	ret = ropcie_mq_send(&qp->tx, &rec->hdr, vec, nvec);
 	if (ret == -EAGAIN)
 		return full(qp);
-	qp->full_until = 0;
+	if (qp->full_peer == qp->tx.peer)
+		qp->full_peer = NULL;
 	qp->req.deadline = 0;
 	if (ret)
 		forget_peer(qp);
@@ -191,6 +194,8 @@ int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
 void ropcie_ud_peer_down(struct ropcie_qp *qp, struct ropcie_peer *peer)
 {
 	spin_lock_bh(&qp->lock);
+	if (qp->full_peer == peer)
+		qp->full_peer = NULL;
 	if (qp->tx.peer == peer)
 		forget_peer(qp);
 	spin_unlock_bh(&qp->lock);

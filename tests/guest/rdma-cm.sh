@@ -10,8 +10,12 @@
 server_log=$LAB_OUT/server.$NODE
 number=0
 
+listens() {
+	rdma res show cm_id | grep -q 'state LISTEN'
+}
+
 # between SERVER -- CLIENT: the server on node 1, the client on node 2, which is
-# started when the server had time to listen and again when it had not.
+# started when the server listens. One that does not (mckey) has time to join.
 between() {
 	local server=() client status=0
 
@@ -23,8 +27,13 @@ between() {
 	client=("$@")
 	number=$((number + 1))
 	if [ "$NODE" = 1 ]; then
-		timeout 60 "${server[@]}" >"$server_log" 2>&1 &
-		sleep 1
+		timeout 100 "${server[@]}" >"$server_log" 2>&1 &
+		pid=$!
+		if [ "${server[0]}" = mckey ]; then
+			sleep 3
+		else
+			retry $patience listens || fail "${server[*]} does not listen"
+		fi
 	fi
 	lab-barrier "cm-$number"
 	if [ "$NODE" = 2 ]; then
@@ -35,7 +44,7 @@ between() {
 		}
 	fi
 	if [ "$NODE" = 1 ]; then
-		wait $! || {
+		wait "$pid" || {
 			status=$?
 			cat "$server_log"
 			fail "server: ${server[*]} ended with status $status"

@@ -206,12 +206,19 @@ static int ktest_post_send(struct ktest_session *s,
 			   const struct ktest_message *msg,
 			   struct ib_send_wr *wr)
 {
+	int err;
+
 	reinit_completion(&s->send.done);
 	/* Every other message comes from a region of its own. */
 	if (!msg->size || msg->num % 2)
 		return ib_post_send(s->qp, wr, NULL);
-	return ktest_fast_list(&s->fast, &s->send.buf, msg, wr) ?:
-	       ib_post_send(s->qp, s->fast.first, NULL);
+	err = ktest_fast_list(&s->fast, &s->send.buf, msg, wr);
+	if (err)
+		return err;
+	err = ib_post_send(s->qp, s->fast.first, NULL);
+	if (err)
+		ktest_fast_unmap(&s->fast);
+	return err;
 }
 
 static int ktest_send_one(struct ktest_session *s,

@@ -52,8 +52,7 @@ static void free_context(struct ibv_context *context)
 
 /*
  * Operations that are not here are answered EOPNOTSUPP by the library: uverbs
- * has no command for them (bind_mw), or the kernel driver would first have to
- * define something of its own (device memory).
+ * has no command for them (bind_mw).
  */
 static const struct verbs_context_ops context_ops = {
 	.advise_mr = ibv_cmd_advise_mr,
