@@ -14,24 +14,20 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from lablib.common import TOP
+from lablib.common import TOP, LabError
 
 _LINE = re.compile(r"^# lab(-quick)?: *(.*)$")
 
 
 @dataclass(frozen=True)
 class GuestTest:
-    """One run of a script in the lab; options is None for a script that says none."""
+    """One run of a script in the lab."""
 
     name: str
     script: str
     options: tuple
     args: tuple = ()
     quick: bool = False
-
-    def command(self, kernel, log_dir):
-        """The lab's command line on a kernel."""
-        return lab_command(kernel, log_dir, self.options, self.script, *self.args)
 
     def nodes(self):
         """How many guests it has."""
@@ -67,7 +63,7 @@ def tests_of(path):
             cut = words.index("--") if "--" in words else len(words)
             runs.append((tuple(words[:cut]), tuple(words[cut + 1:])))
     if not runs:
-        return [GuestTest(stem, path, None)]
+        raise LabError(f"{path} has no '# lab:' line")
     numbered = len(runs) > 1
     return [GuestTest(f"{stem}.{number}" if numbered else stem, path, options, args,
                       quick and number == 1)
@@ -99,7 +95,10 @@ def batch_list(tests):
 
 
 def batch_passed(tests, output):
-    """Those of a batch that all nodes said to be well."""
-    said = set(re.findall(r"^(node\d+)\| batch: (\S+): ok$", output, re.MULTILINE))
-    return [test for test in tests
-            if sum(name == test.name for _, name in said) == test.nodes()]
+    """Those of a batch that all nodes said to be well: name to seconds."""
+    said = {}
+    for node, name, seconds in re.findall(r"^(node\d+)\| batch: (\S+): ok in (\d+) s$", output,
+                                          re.MULTILINE):
+        said.setdefault(name, {})[node] = int(seconds)
+    return {test.name: max(said[test.name].values()) for test in tests
+            if len(said.get(test.name, ())) == test.nodes()}

@@ -90,12 +90,12 @@ def main(argv):
     """Runs the suites; the exit status of the command."""
     try:
         opts = _parse(argv)
+        if opts.list:
+            _list()
+            return 0
     except LabError as error:
         _say(f"test: {error}")
         return 2
-    if opts.list:
-        _list()
-        return 0
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, lambda *_: sys.exit(130))
     log_dir = _log_dir(opts)

@@ -65,22 +65,11 @@ class Runner:
                                         f"-j{os.cpu_count()}", "--output-junit", report, *slow], 2400)
         return result.of_junit(report, status)
 
-    def guest(self, test, kernel):
-        """One run of a guest test in guests of its own."""
-        if test.options is None:
-            return Result(failed=1, failures=[f"{test.script} has no '# lab:' line"])
-        logs = os.path.join(self.log_dir, f"guest-{test.name}-{kernel}")
-        status, text = self.command(os.path.basename(logs), test.command(kernel, logs), 3600)
-        said = [line for line in text.splitlines() if line.startswith("lab: ")]
-        why = next((line for line in said if "FAILED" in line), said[-1] if said else "")
-        self._report(f"  {test.name}: {'ok' if status == 0 else why or status}")
-        return result.of_status(f"{test.name} on {kernel}", status, why)
-
     def guest_batch(self, tests, kernel):
         """Tests with the same options in the same guests, to save the boots.
 
-        If the lab objects to anything, all run again in guests of their own,
-        and that counts.
+        A batch ends with the first test that fails, and that counts; what is
+        left of it goes on in new guests.
         """
         logs = os.path.join(self.log_dir, f"batch-{tests[0].name}-{kernel}")
         names = logs + ".list"
@@ -91,16 +80,28 @@ class Runner:
         script = os.path.join(TOP, "scripts", "testlib", "batch")
         command = guests.lab_command(kernel, logs, options, script, names, str(limit))
         status, output = self.command(os.path.basename(logs), command, limit * len(tests) + 600)
-        passed = guests.batch_passed(tests, output) if status == 0 else []
-        for test in passed:
-            self._report(f"  {test.name}: ok")
+        passed = guests.batch_passed(tests, output)
+        for name, seconds in passed.items():
+            self._report(f"  {name}: ok ({seconds} s)")
         total = Result(passed=len(passed))
-        for test in tests:
-            if test not in passed:
-                part = self.guest(test, kernel)
-                total.add(part)
-                total.failures += part.failures
+        rest = [test for test in tests if test.name not in passed]
+        if status != 0 or rest:
+            why = _lab_verdict(output) or f"exit status {status}"
+            name = rest.pop(0).name if rest else f"the batch of {tests[0].name}"
+            self._report(f"  {name}: {why}")
+            total.failed += 1
+            total.failures.append(f"{name} on {kernel}: {why}")
+        if rest:
+            part = self.guest_batch(rest, kernel)
+            total.add(part)
+            total.failures += part.failures
         return total
+
+
+def _lab_verdict(output):
+    """The line in which the lab says how it ended; "" if it did not."""
+    said = [line for line in output.splitlines() if line.startswith("lab: ")]
+    return next((line for line in said if "FAILED" in line), said[-1] if said else "")
 
 
 def _fixed_layout():

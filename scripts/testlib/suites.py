@@ -124,13 +124,9 @@ def _guest_suite(series, all_tests):
             runner.cmake("build-for-guests", BUILD)
         tests = [test for test in guests.find()
                  if runner.wants(test.name) and (test.quick or all_tests and not runner.quick)]
-        # Booting the debug kernel and its scan for leaks take minutes.
-        share = runner.quick or not all_tests or runner.kernel == "debug"
-        groups = guests.batches(tests) if share else [[test] for test in tests]
         total = Result()
-        for group in groups:
-            kernel = runner.kernel or series
-            part = runner.guest_batch(group, kernel) if len(group) > 1 else runner.guest(group[0], kernel)
+        for group in guests.batches(tests):
+            part = runner.guest_batch(group, runner.kernel or series)
             total.add(part)
             total.failures += part.failures
         return total
@@ -145,7 +141,8 @@ SUITES = (
     Suite("build", True, _build),
     Suite("ctest", True, _ctest),
     Suite("scripts", True, _scripts),
-    Suite("lint", True, _lint("spdx", "checkpatch", "kernel-doc", "modules", "shell", "python", "format")),
+    Suite("lint", True, _lint("spdx", "checkpatch", "kernel-doc", "shell", "python", "format")),
+    Suite("sparse", False, _lint("modules")),
     Suite("tidy", False, _lint("tidy")),
     Suite(f"modules-{OTHER_SERIES}", False, _modules(OTHER_SERIES)),
     Suite("asan", False, _sanitized("asan", "address;undefined")),

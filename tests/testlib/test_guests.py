@@ -10,7 +10,8 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(TOP, "scripts"))
 
-from testlib import guests  # noqa: E402 (the path comes first)
+from lablib.common import LabError  # noqa: E402 (the path comes first)
+from testlib import guests  # noqa: E402
 
 
 def tests_of(header):
@@ -37,15 +38,14 @@ class Header(unittest.TestCase):
         (test,) = tests_of("# lab: --smp 2 -- 'two words' x\n")
         self.assertEqual((test.options, test.args), (("--smp", "2"), ("two words", "x")))
 
-    def test_without_a_line_there_are_no_options(self):
-        (test,) = tests_of("# text\n")
-        self.assertIsNone(test.options)
+    def test_without_a_line_it_is_an_error(self):
+        with self.assertRaises(LabError):
+            tests_of("# text\n")
 
     def test_command(self):
-        (test,) = tests_of("# lab: --nodes 2 -- a\n")
-        command = test.command("6.1", "/logs")
+        command = guests.lab_command("6.1", "/logs", ("--nodes", "2"), "/demo.sh", "a")
         self.assertEqual(command[1:], ["--kernel", "6.1", "--log-dir", "/logs", "--nodes", "2", "run",
-                                       test.script, "a"])
+                                       "/demo.sh", "a"])
 
     def test_a_batch_has_the_same_options(self):
         one, two = tests_of("# lab: --nodes 2\n# lab: --nodes 3\n")
@@ -55,12 +55,12 @@ class Header(unittest.TestCase):
 
     def test_all_nodes_of_a_batch_have_to_say_ok(self):
         one, two = tests_of("# lab:\n# lab:\n")
-        output = ("node1| batch: demo.1: ok\nnode2| batch: demo.1: ok\n"
-                  "node1| batch: demo.2: ok\nnode2| batch: demo.2: failed with status 1\n")
-        self.assertEqual(guests.batch_passed([one, two], output), [one])
+        output = ("node1| batch: demo.1: ok in 3 s\nnode2| batch: demo.1: ok in 4 s\n"
+                  "node1| batch: demo.2: ok in 1 s\nnode2| batch: demo.2: failed with status 1\n")
+        self.assertEqual(guests.batch_passed([one, two], output), {"demo.1": 4})
 
     def test_every_guest_test_of_the_project_says_how_it_is_run(self):
-        self.assertEqual([test.script for test in guests.find() if test.options is None], [])
+        self.assertTrue(guests.find())
 
 
 if __name__ == "__main__":

@@ -78,6 +78,10 @@ on_device() {
 
 	shift 2
 	gid=$(gid_index "$device")
+	case $program in
+	# perftest gives up when the clock of a busy host seems to be uneven.
+	ib_*) set -- -F "$@" ;;
+	esac
 	"$program" -d "$device" "${@/#GID/$gid}"
 }
 
