@@ -40,6 +40,7 @@
 #define ROPCIE_WR_FENCE BIT(3) /* wait for all READs and atomics before */
 #define ROPCIE_WR_INV BIT(4) /* imm is a key that the other end invalidates */
 #define ROPCIE_WR_DONE BIT(5) /* the local operation was executed */
+#define ROPCIE_WR_INLINE BIT(6) /* the data is in the place of the list */
 
 /*
  * Work requests that are executed here and not sent (IBTA 10.8.2.3), in the
@@ -47,7 +48,8 @@
  */
 enum ropcie_local_op {
 	ROPCIE_LOCAL_REG_MR = 0x80, /* give a region its memory and its key */
-	ROPCIE_LOCAL_INV = 0x81 /* take the key away */
+	ROPCIE_LOCAL_INV = 0x81, /* take the key away */
+	ROPCIE_LOCAL_BAD = 0x82 /* what could not be understood: it fails */
 };
 
 static inline bool ropcie_op_is_local(u8 op)

@@ -37,14 +37,22 @@ static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
  * Receives that the peer may count on. There is no promise for a shared queue,
  * so the peer is told to send as if there were always some (IBTA 9.7.7.2).
  */
-static u32 credits(const struct ropcie_qp *qp)
+static u32 credits(struct ropcie_qp *qp)
 {
-	u32 ready = ropcie_rq_ready(&qp->rq);
+	u32 ready;
 
 	if (qp->srq)
 		return ROPCIE_PSN_MASK;
+	ready = ropcie_rq_ready(&qp->rq);
 	/* One of them may be in use already. */
 	return ready ? ready - ropcie_rsp_holds_receive(&qp->rsp) : 0;
+}
+
+/* There are receives again for a peer that was told that there were none. */
+static void replenish(struct ropcie_qp *qp)
+{
+	ropcie_rsp_replenished(&qp->rsp);
+	ropcie_uring_want_call(&qp->rq.uring, false);
 }
 
 static void count_answer(struct ropcie_dev *dev, const struct ropcie_hdr *hdr)
@@ -88,9 +96,10 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 		 * the next request. Pairs with the barrier in
 		 * ropcie_post_recv().
 		 */
+		ropcie_uring_want_call(&qp->rq.uring, true);
 		smp_mb();
 		if (ropcie_rq_ready(&qp->rq))
-			ropcie_rsp_replenished(&qp->rsp);
+			replenish(qp);
 	}
 	return false;
 }
@@ -106,7 +115,7 @@ bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
 	    (qp->state == IB_QPS_ERR && !qp->rsp.dead))
 		return false;
 	if (qp->rsp.starved && ropcie_rq_ready(&qp->rq))
-		ropcie_rsp_replenished(&qp->rsp);
+		replenish(qp);
 	more = answer_loop(qp, budget, &denied);
 	if (denied) {
 		ropcie_after_event(after, IB_EVENT_QP_ACCESS_ERR);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Completion queues: a ring of struct ib_wc in kernel memory. Whoever polls an
- * empty queue drains the lanes in his own context first, so that a polling
- * program needs no wake-up.
+ * Completion queues: a ring of struct ib_wc in kernel memory, or a ring that is
+ * shared with a process. Whoever polls an empty queue drains the lanes in his own
+ * context first, so that a polling program needs no wake-up.
  */
 #include <linux/slab.h>
 
@@ -15,23 +15,56 @@ static void cq_notify(struct tasklet_struct *t)
 	cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
 }
 
+/* A ring for @cqe completions: shared, or in kernel memory. */
+static int create_ring(struct ropcie_cq *cq, u32 cqe, bool mapped,
+		       struct ib_udata *udata)
+{
+	struct ropcie_uring_want want = {
+		.ring = &cq->uring,
+		.size = cqe,
+		.stride = sizeof(struct ropcie_abi_cqe),
+	};
+
+	cq->size = roundup_pow_of_two(cqe);
+	if (mapped) {
+		struct ropcie_shared *shared;
+
+		shared = ropcie_map_queue(udata, NULL, &want, 1);
+		if (IS_ERR(shared))
+			return PTR_ERR(shared);
+		cq->shared = shared;
+		return 0;
+	}
+	cq->ring = kvcalloc(cq->size, sizeof(*cq->ring), GFP_KERNEL_ACCOUNT);
+	return cq->ring ? 0 : -ENOMEM;
+}
+
+static void destroy_ring(struct ropcie_cq *cq)
+{
+	kvfree(cq->ring);
+	ropcie_shared_put(cq->shared);
+}
+
 int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		     struct ropcie_cq_arg *arg)
 {
 	struct ropcie_dev *dev = to_rdev(ibcq->device);
+	int mapped = ropcie_wants_mapped(ropcie_cq_udata(arg));
 	struct ropcie_cq *cq = to_rcq(ibcq);
+	int ret;
 
-	if (attr->flags || ropcie_udata_unknown(ropcie_cq_udata(arg)))
+	if (mapped < 0)
+		return mapped;
+	if (attr->flags)
 		return -EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > ROPCIE_MAX_CQE)
 		return -EINVAL;
 	if (!atomic_add_unless(&dev->num_cqs, 1, ROPCIE_MAX_CQ))
 		return -ENOMEM;
-	cq->size = roundup_pow_of_two(attr->cqe);
-	cq->ring = kvcalloc(cq->size, sizeof(*cq->ring), GFP_KERNEL_ACCOUNT);
-	if (!cq->ring) {
+	ret = create_ring(cq, attr->cqe, mapped, ropcie_cq_udata(arg));
+	if (ret) {
 		atomic_dec(&dev->num_cqs);
-		return -ENOMEM;
+		return ret;
 	}
 	spin_lock_init(&cq->lock);
 	tasklet_setup(&cq->notify, cq_notify);
@@ -39,35 +72,63 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	return 0;
 }
 
+/* Completions that were not polled; of a shared ring, as the process says. */
+static u32 num_used(const struct ropcie_cq *cq)
+{
+	return cq->shared ? ropcie_uring_used(&cq->uring) : cq->head - cq->tail;
+}
+
+/* Positions stay: they are looked at without the lock, and by the process. */
+static void move_completions(struct ropcie_cq *to, const struct ropcie_cq *from,
+			     u32 num)
+{
+	u32 i, first;
+
+	if (from->shared) {
+		first = from->uring.next - num;
+		for (i = first; i != from->uring.next; i++)
+			memcpy(ropcie_uring_at(&to->uring, i),
+			       ropcie_uring_at(&from->uring, i),
+			       to->uring.stride);
+		to->uring.next = from->uring.next;
+		WRITE_ONCE(to->uring.ctl->tail, first);
+		smp_store_release(&to->uring.ctl->head, to->uring.next);
+		return;
+	}
+	for (i = from->tail; i != from->head; i++)
+		to->ring[i & (to->size - 1)] = from->ring[i & (from->size - 1)];
+}
+
 int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 {
-	struct ropcie_cq *cq = to_rcq(ibcq);
-	struct ib_wc *ring;
-	u32 i, size, num;
+	struct ropcie_cq *cq = to_rcq(ibcq), new = {};
 	unsigned long flags;
-	int ret = -EINVAL;
+	u32 num;
+	int ret;
 
 	if (ropcie_udata_unknown(udata))
 		return -EOPNOTSUPP;
-	if (cqe <= 0 || cqe > ROPCIE_MAX_CQE)
+	if (cqe <= 0 || cqe > ROPCIE_MAX_CQE ||
+	    (cq->shared &&
+	     udata->outlen < sizeof(struct ropcie_abi_create_queue_resp)))
 		return -EINVAL;
-	size = roundup_pow_of_two(cqe);
-	ring = kvcalloc(size, sizeof(*ring), GFP_KERNEL_ACCOUNT);
-	if (!ring)
-		return -ENOMEM;
+	ret = create_ring(&new, cqe, cq->shared, udata);
+	if (ret)
+		return ret;
+	ret = -EINVAL;
 	spin_lock_irqsave(&cq->lock, flags);
-	num = cq->head - cq->tail;
+	num = num_used(cq); /* once: the process may change it */
 	if (num <= cqe) {
-		/* Positions stay: they are looked at without the lock. */
-		for (i = cq->tail; i != cq->head; i++)
-			ring[i & (size - 1)] = cq->ring[i & (cq->size - 1)];
-		swap(cq->ring, ring);
-		cq->size = size;
+		move_completions(&new, cq, num);
+		swap(cq->ring, new.ring);
+		swap(cq->shared, new.shared);
+		swap(cq->uring, new.uring);
+		cq->size = new.size;
 		ibcq->cqe = cqe;
 		ret = 0;
 	}
 	spin_unlock_irqrestore(&cq->lock, flags);
-	kvfree(ring);
+	destroy_ring(&new);
 	return ret;
 }
 
@@ -83,7 +144,7 @@ int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	struct ropcie_cq *cq = to_rcq(ibcq);
 
 	tasklet_kill(&cq->notify);
-	kvfree(cq->ring);
+	destroy_ring(cq);
 	atomic_dec(&to_rdev(ibcq->device)->num_cqs);
 	return 0;
 }
@@ -96,17 +157,43 @@ static void after_add(struct ropcie_cq **list, struct ropcie_cq *cq)
 	list[list[0] ? 1 : 0] = cq;
 }
 
+/* In the form that a process reads. */
+static void put_shared(struct ropcie_cq *cq, const struct ib_wc *wc)
+{
+	struct ropcie_abi_cqe cqe = {
+		.wr_id = wc->wr_id,
+		.timestamp = ktime_get_ns(),
+		.status = wc->status,
+		.opcode = wc->opcode,
+		.byte_len = wc->byte_len,
+		.imm = wc->ex.invalidate_rkey,
+		.qp_num = wc->qp->qp_num,
+		.src_qp = wc->src_qp,
+	};
+
+	if (wc->wc_flags & IB_WC_GRH)
+		cqe.flags |= ROPCIE_ABI_WC_GRH;
+	if (wc->wc_flags & IB_WC_WITH_IMM)
+		cqe.flags |= ROPCIE_ABI_WC_IMM;
+	if (wc->wc_flags & IB_WC_WITH_INVALIDATE)
+		cqe.flags |= ROPCIE_ABI_WC_INV;
+	ropcie_uring_put(&cq->uring, &cqe);
+}
+
 void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		   bool solicited, struct ropcie_after *after)
 {
 	unsigned long flags;
 
 	spin_lock_irqsave(&cq->lock, flags);
-	if (cq->overflow || cq->head - cq->tail == cq->ibcq.cqe) {
+	/* A process may say that it has taken what there never was. */
+	if (cq->overflow || num_used(cq) >= cq->ibcq.cqe) {
 		if (!cq->overflow)
 			after_add(after->overflow, cq);
 		cq->overflow = true;
 		after->lost = true;
+	} else if (cq->shared) {
+		put_shared(cq, wc);
 	} else {
 		cq->ring[cq->head & (cq->size - 1)] = *wc;
 		WRITE_ONCE(cq->head, cq->head + 1);
@@ -124,6 +211,9 @@ void ropcie_cq_forget(struct ropcie_cq *cq, const struct ib_qp *ibqp)
 	unsigned long flags;
 	u32 from, to;
 
+	/* The process does that for itself. */
+	if (cq->shared)
+		return;
 	spin_lock_irqsave(&cq->lock, flags);
 	for (from = to = cq->tail; from != cq->head; from++) {
 		const struct ib_wc *wc = &cq->ring[from & (cq->size - 1)];
@@ -177,7 +267,7 @@ int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 	/* A request for all completions is not weakened (IBTA 11.4.2.2). */
 	if (cq->armed != IB_CQ_NEXT_COMP)
 		cq->armed = want;
-	missed = cq->head != cq->tail;
+	missed = num_used(cq);
 	spin_unlock_irqrestore(&cq->lock, irq);
 
 	if (ropcie_may_run())

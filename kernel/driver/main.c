@@ -15,7 +15,6 @@
 
 #include "netdev.h"
 #include "ropcie.h"
-#include "uapi/ropcie-abi.h"
 
 static int ropcie_query_device(struct ib_device *ibdev,
 			       struct ib_device_attr *attr,
@@ -134,6 +133,7 @@ static int ropcie_alloc_ucontext(struct ib_ucontext *ibuc,
 	struct ropcie_abi_alloc_ucontext_resp resp = {
 		.abi_version = ROPCIE_ABI_VERSION,
 		.features = ROPCIE_ABI_CTX_FEATURES_ALL,
+		.max_inline_data = ROPCIE_ABI_MAX_INLINE_DATA,
 	};
 	struct ropcie_abi_alloc_ucontext_req req = {};
 	int ret;
@@ -145,7 +145,7 @@ static int ropcie_alloc_ucontext(struct ib_ucontext *ibuc,
 	ret = ib_copy_from_udata(&req, udata, min(sizeof(req), udata->inlen));
 	if (ret)
 		return ret;
-	if (req.comp_mask & ~ROPCIE_ABI_CTX_FEATURES_ALL)
+	if (req.comp_mask)
 		return -EOPNOTSUPP;
 	if (req.reserved)
 		return -EINVAL;
@@ -307,6 +307,7 @@ static void init_dev(struct ropcie_dev *dev, struct ropcie_device *rdev)
 	xa_init_flags(&dev->qps, XA_FLAGS_ALLOC);
 	mutex_init(&dev->qp_mutex);
 	ida_init(&dev->pds);
+	xa_init_flags(&dev->ahs, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
 	init_llist_head(&dev->answers);
 	INIT_LIST_HEAD(&dev->blocked);
 	INIT_LIST_HEAD(&dev->wc_names);
@@ -320,6 +321,7 @@ static void free_dev(struct ropcie_dev *dev)
 	free_percpu(dev->counters);
 	ropcie_free_wc_names(dev);
 	ida_destroy(&dev->pds);
+	xa_destroy(&dev->ahs);
 	xa_destroy(&dev->qps);
 	ib_dealloc_device(&dev->ib);
 }

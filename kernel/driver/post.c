@@ -100,25 +100,62 @@ static int fill_opcode(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 	}
 }
 
-static int fill_send(struct ropcie_qp *qp, const struct ib_send_wr *wr,
+/* Inline data goes where the list would be. */
+static int fill_inline(struct ropcie_qp *qp, enum ib_wr_opcode opcode,
+		       const struct ropcie_inline *in,
+		       struct ropcie_send_wqe *wqe)
+{
+	switch (opcode) {
+	case IB_WR_SEND:
+	case IB_WR_SEND_WITH_IMM:
+	case IB_WR_SEND_WITH_INV:
+	case IB_WR_RDMA_WRITE:
+	case IB_WR_RDMA_WRITE_WITH_IMM:
+		break;
+	default:
+		return -EINVAL;
+	}
+	if (in->length > qp->init.cap.max_inline_data)
+		return -EINVAL;
+	memcpy(wqe->sge, in->data, in->length);
+	wqe->length = in->length;
+	wqe->num_sge = 0;
+	wqe->flags = ROPCIE_WR_INLINE;
+	return 0;
+}
+
+static int fill_list(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 		     struct ropcie_send_wqe *wqe)
 {
 	u64 length;
-	int ret;
 
-	if (wr->send_flags &
-	    ~(IB_SEND_FENCE | IB_SEND_SIGNALED | IB_SEND_SOLICITED))
-		return -EINVAL;
 	if (wr->num_sge < 0 || wr->num_sge > qp->init.cap.max_send_sge)
 		return -EINVAL;
 	length = copy_sges(wqe->sge, wr->sg_list, wr->num_sge);
 	if (length > ROPCIE_MAX_MSG)
 		return -EINVAL;
-	wqe->wr_id = wr->wr_id;
 	wqe->length = length;
 	wqe->num_sge = wr->num_sge;
-	wqe->imm = 0;
 	wqe->flags = 0;
+	return 0;
+}
+
+int ropcie_fill_send(struct ropcie_qp *qp, const struct ib_send_wr *wr,
+		     const struct ropcie_inline *in,
+		     struct ropcie_send_wqe *wqe)
+{
+	int ret;
+
+	if (wr->send_flags &
+	    ~(IB_SEND_FENCE | IB_SEND_SIGNALED | IB_SEND_SOLICITED |
+	      (in ? IB_SEND_INLINE : 0)))
+		return -EINVAL;
+	ret = in ? fill_inline(qp, wr->opcode, in, wqe) :
+		   fill_list(qp, wr, wqe);
+	if (ret)
+		return ret;
+	wqe->wr_id = wr->wr_id;
+	wqe->imm = 0;
 	ret = fill_opcode(qp, wr, wqe);
 	if (ret)
 		return ret;
@@ -139,9 +176,11 @@ static int post_one_send(struct ropcie_qp *qp, const struct ib_send_wr *wr)
 	/* IBTA 10.8.3: not before RTS. */
 	if (!ropcie_qp_may_post_send((enum ropcie_qps)READ_ONCE(qp->state)))
 		return -EINVAL;
+	if (qp->sq_uring.ctl)
+		return -EINVAL;
 	if (ropcie_req_pending(&qp->req) >= qp->sq_max_wr)
 		return -ENOMEM;
-	ret = fill_send(qp, wr, ropcie_req_slot(&qp->req));
+	ret = ropcie_fill_send(qp, wr, NULL, ropcie_req_slot(&qp->req));
 	if (!ret)
 		ropcie_req_post(&qp->req);
 	return ret;
@@ -167,18 +206,24 @@ int ropcie_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 	return ret;
 }
 
+void ropcie_fill_recv(struct ropcie_recv_wqe *wqe, u64 wr_id,
+		      const struct ib_sge *sge, u32 num_sge)
+{
+	wqe->wr_id = wr_id;
+	wqe->num_sge = num_sge;
+	wqe->length = copy_sges(wqe->sge, sge, num_sge);
+}
+
 static int rq_add(struct ropcie_rq *rq, const struct ib_recv_wr *wr)
 {
 	struct ropcie_recv_wqe *wqe = ropcie_rq_at(rq, rq->head);
 
-	if (wr->num_sge < 0 || wr->num_sge > rq->max_sge)
+	if (wr->num_sge < 0 || wr->num_sge > rq->max_sge || rq->uring.ctl)
 		return -EINVAL;
 	/* The engine is done with entries before tail moves past them. */
 	if (rq->head - smp_load_acquire(&rq->tail) >= rq->max_wr)
 		return -ENOMEM;
-	wqe->wr_id = wr->wr_id;
-	wqe->num_sge = wr->num_sge;
-	wqe->length = copy_sges(wqe->sge, wr->sg_list, wr->num_sge);
+	ropcie_fill_recv(wqe, wr->wr_id, wr->sg_list, wr->num_sge);
 	/* Pairs with ropcie_rq_ready(). */
 	smp_store_release(&rq->head, rq->head + 1);
 	return 0;

@@ -45,9 +45,11 @@ static enum ropcie_qpt core_type(const struct ropcie_qp *qp)
 	}
 }
 
-static int check_caps(const struct ib_qp_init_attr *init)
+static int check_caps(const struct ib_qp_init_attr *init, bool mapped)
 {
 	const struct ib_qp_cap *cap = &init->cap;
+	/* The uverbs commands do not carry inline data. */
+	u32 max_inline = mapped ? ROPCIE_ABI_MAX_INLINE_DATA : 0;
 
 	if (init->create_flags)
 		return -EOPNOTSUPP;
@@ -56,24 +58,29 @@ static int check_caps(const struct ib_qp_init_attr *init)
 	if (cap->max_send_wr > ROPCIE_MAX_WR ||
 	    cap->max_recv_wr > ROPCIE_MAX_WR ||
 	    cap->max_send_sge > ROPCIE_MAX_SGE ||
-	    cap->max_recv_sge > ROPCIE_MAX_SGE || cap->max_inline_data)
+	    cap->max_recv_sge > ROPCIE_MAX_SGE ||
+	    cap->max_inline_data > max_inline)
 		return -EINVAL;
 	return 0;
 }
 
 static void free_queues(struct ropcie_qp *qp)
 {
-	kvfree(qp->rq.ring);
+	ropcie_rq_destroy(&qp->rq);
 	kfree(qp->held);
 	kvfree(qp->sq_ring);
+	kfree(qp->sq_uwqe);
+	ropcie_shared_put(qp->shared);
 }
 
 static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 {
 	u32 size = roundup_pow_of_two(max(cap->max_send_wr, 1U));
-	u32 stride = struct_size_t(struct ropcie_send_wqe, sge,
-				   cap->max_send_sge);
+	u32 stride;
 
+	qp->sq_area = max_t(u32, cap->max_send_sge * sizeof(struct ropcie_sge),
+			    ALIGN(cap->max_inline_data, sizeof(u64)));
+	stride = sizeof(struct ropcie_send_wqe) + qp->sq_area;
 	/* Behind its list, a datagram has its destination. */
 	if (ropcie_is_ud(qp))
 		stride = ALIGN(stride + sizeof(struct ropcie_av), sizeof(u64));
@@ -90,6 +97,33 @@ static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 		free_queues(qp);
 		return -ENOMEM;
 	}
+	return 0;
+}
+
+/* The rings of mapped queues. */
+static int map_queues(struct ropcie_qp *qp, struct ib_udata *udata)
+{
+	struct ropcie_uring_want want[] = {
+		{
+			.ring = &qp->sq_uring,
+			.size = qp->sq_max_wr,
+			.stride = sizeof(struct ropcie_abi_send_wqe) +
+				  qp->sq_area,
+		},
+		ropcie_rq_uring(&qp->rq),
+	};
+	struct ropcie_shared *shared;
+
+	qp->sq_uwqe = kmalloc(want[0].stride, GFP_KERNEL_ACCOUNT);
+	qp->rq.uwqe = kmalloc(want[1].stride, GFP_KERNEL_ACCOUNT);
+	if (!qp->sq_uwqe || !qp->rq.uwqe)
+		return -ENOMEM;
+	shared = ropcie_map_queue(udata, NULL, want, ARRAY_SIZE(want));
+	if (IS_ERR(shared))
+		return PTR_ERR(shared);
+	qp->shared = shared;
+	/* A call for a receive is due only when the peer waits for one. */
+	ropcie_uring_want_call(&qp->rq.uring, false);
 	return 0;
 }
 
@@ -157,10 +191,11 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 {
 	struct ropcie_dev *dev = to_rdev(ibqp->device);
 	struct ropcie_qp *qp = to_rqp(ibqp);
+	int mapped = ropcie_wants_mapped(udata);
 	int ret;
 
-	if (ropcie_udata_unknown(udata))
-		return -EOPNOTSUPP;
+	if (mapped < 0)
+		return mapped;
 	if (init->srq) {
 		/* IBTA 11.2.4.1: they are ignored. */
 		init->cap.max_recv_wr = 0;
@@ -169,7 +204,7 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	}
 	ret = check_type(init, udata);
 	if (!ret)
-		ret = check_caps(init);
+		ret = check_caps(init, mapped);
 	if (ret)
 		return ret;
 	qp->dev = dev;
@@ -187,10 +222,13 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	ret = alloc_queues(qp, &init->cap);
 	if (ret)
 		return ret;
-
-	mutex_lock(&dev->qp_mutex);
-	ret = name_qp(dev, qp, udata);
-	mutex_unlock(&dev->qp_mutex);
+	if (mapped)
+		ret = map_queues(qp, udata);
+	if (!ret) {
+		mutex_lock(&dev->qp_mutex);
+		ret = name_qp(dev, qp, udata);
+		mutex_unlock(&dev->qp_mutex);
+	}
 	if (ret)
 		free_queues(qp);
 	return ret;
@@ -278,11 +316,14 @@ static void qp_reset(struct ropcie_qp *qp)
 	spin_lock_bh(&qp->lock);
 	spin_lock_irqsave(&qp->sq_lock, flags);
 	ropcie_req_init(&qp->req, qp->sq_ring, qp->req.size, qp->req.stride);
+	ropcie_uring_reset(&qp->sq_uring);
 	spin_unlock_irqrestore(&qp->sq_lock, flags);
 	spin_lock_irqsave(&qp->rq.post_lock, flags);
 	qp->rq.head = 0;
 	qp->rq.tail = 0;
 	qp->holds = false;
+	ropcie_uring_reset(&qp->rq.uring);
+	ropcie_uring_want_call(&qp->rq.uring, false);
 	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
 	memset(&qp->rsp, 0, sizeof(qp->rsp));
 	clear_bit(ROPCIE_QP_COMM_EST, &qp->flags);

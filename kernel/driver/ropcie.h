@@ -39,8 +39,10 @@
 #include "core/qp_state.h"
 #include "core/requester.h"
 #include "core/responder.h"
+#include "core/uring.h"
 #include "ntb_if/ntb_if.h"
 #include "ropcie_compat.h"
+#include "uapi/ropcie-abi.h"
 
 #define ROPCIE_MAX_SGE 32
 #define ROPCIE_MAX_WR 16384
@@ -130,7 +132,9 @@ struct ropcie_counters {
  * @counters: of each processor
  * @num_cqs: completion queues that there are
  * @num_srqs: shared receive queues that there are
- * @num_ahs: address handles that programs have
+ * @ahs: numbers to the address handles that programs have; its lock, with
+ *	interrupts off, guards them while work requests name them
+ * @next_ah: where the search for a free number starts
  * @dm_pages: pages of device memory that were given out
  * @wc_names: names that rest, oldest first; under @qp_mutex
  * @num_wc_names: how many; under @qp_mutex
@@ -159,8 +163,9 @@ struct ropcie_dev {
 	struct ropcie_counters __percpu *counters;
 	atomic_t num_cqs;
 	atomic_t num_srqs;
-	atomic_t num_ahs;
 	atomic_t dm_pages;
+	struct xarray ahs;
+	u32 next_ah;
 	struct list_head wc_names;
 	u32 num_wc_names;
 	struct ida pds;
@@ -174,6 +179,24 @@ struct ropcie_dev {
 
 struct ropcie_ucontext {
 	struct ib_ucontext ibuc;
+};
+
+/**
+ * struct ropcie_shared - memory that a process may map
+ * @entry: place in its context's space of mmap offsets
+ * @pages: pages
+ * @num: how many
+ * @addr: where the kernel has them, in a row
+ * @charged: count of pages that they are part of, or NULL
+ * @charge: pages that are taken off @charged at the end
+ */
+struct ropcie_shared {
+	struct rdma_user_mmap_entry entry;
+	struct page **pages;
+	u32 num;
+	void *addr;
+	atomic_t *charged;
+	u32 charge;
 };
 
 /**
@@ -239,9 +262,11 @@ struct ropcie_mr {
 };
 
 /**
- * struct ropcie_cq - a completion queue: a ring in kernel memory
+ * struct ropcie_cq - a completion queue: a ring in kernel memory, or shared
  * @ibcq: what verbs sees
  * @lock: guards all below
+ * @shared: memory of @uring, or NULL
+ * @uring: of a mapped queue, in the place of @ring to @tail
  * @ring: @size entries
  * @size: a power of two
  * @head: next to write
@@ -253,6 +278,8 @@ struct ropcie_mr {
 struct ropcie_cq {
 	struct ib_cq ibcq;
 	spinlock_t lock; /* guards all below */
+	struct ropcie_shared *shared;
+	struct ropcie_uring uring;
 	struct ib_wc *ring;
 	u32 size;
 	u32 head;
@@ -281,6 +308,8 @@ struct ropcie_recv_wqe {
  * @tail: oldest not completed; written under the QP's lock. Of a shared
  *	queue: oldest not taken, written under @post_lock
  * @post_lock: one poster at a time
+ * @uring: of a mapped queue: where the process posts; @ring is filled from it
+ * @uwqe: a copy of one of its entries; under @post_lock
  */
 struct ropcie_rq {
 	void *ring;
@@ -291,16 +320,20 @@ struct ropcie_rq {
 	u32 head;
 	u32 tail;
 	spinlock_t post_lock; /* one poster at a time */
+	struct ropcie_uring uring;
+	struct ropcie_abi_recv_wqe *uwqe;
 };
 
 /**
  * struct ropcie_srq - a shared receive queue
  * @ibsrq: what verbs sees
+ * @shared: memory of a mapped queue, or NULL
  * @rq: the queue
  * @limit: raise an event, and disarm, when it has less receives; 0 for never
  */
 struct ropcie_srq {
 	struct ib_srq ibsrq;
+	struct ropcie_shared *shared;
 	struct ropcie_rq rq;
 	u32 limit;
 };
@@ -312,7 +345,7 @@ struct ropcie_srq {
  * @route: what goes into the header of a datagram
  * @dmac: hardware address, which names the peer
  * @vlan: VLAN of its source GID, or ROPCIE_NO_VLAN
- * @counted: it is one of dev->num_ahs
+ * @number: its place in dev->ahs, or 0
  */
 struct ropcie_ah {
 	struct ib_ah ibah;
@@ -320,7 +353,7 @@ struct ropcie_ah {
 	struct ropcie_route route;
 	u8 dmac[ETH_ALEN];
 	u16 vlan;
-	bool counted;
+	u32 number;
 };
 
 /**
@@ -354,6 +387,11 @@ enum ropcie_qp_flag {
  * @sq_ring: memory of its send queue
  * @sq_lock: one poster at a time
  * @sq_max_wr: most send work requests
+ * @sq_area: bytes behind an entry of @sq_ring for its list or its inline data
+ * @shared: memory of mapped queues, or NULL
+ * @sq_uring: of a mapped queue: where the process posts; @sq_ring is filled
+ *	from it under @sq_lock
+ * @sq_uwqe: a copy of one of its entries
  * @rsp: responder
  * @rq: receive queue; of no entries with @srq
  * @srq: shared receive queue, or NULL
@@ -393,6 +431,10 @@ struct ropcie_qp {
 	void *sq_ring;
 	spinlock_t sq_lock; /* one poster at a time */
 	u32 sq_max_wr;
+	u32 sq_area;
+	struct ropcie_shared *shared;
+	struct ropcie_uring sq_uring;
+	struct ropcie_abi_send_wqe *sq_uwqe;
 	struct ropcie_responder rsp;
 	struct ropcie_rq rq;
 	struct ropcie_srq *srq;
@@ -497,6 +539,81 @@ static inline bool ropcie_may_run(void)
 	return !in_hardirq() && !irqs_disabled();
 }
 
+/* mmap.c */
+/**
+ * ropcie_shared_alloc() - memory that a process may map
+ * @ibuc: its context
+ * @size: bytes, rounded up to pages
+ * @charged: count of pages that they are part of, to be taken off at the end,
+ *	or NULL
+ *
+ * Return: memory, to be given back with ropcie_shared_put(), or an error
+ * pointer.
+ */
+struct ropcie_shared *ropcie_shared_alloc(struct ib_ucontext *ibuc, size_t size,
+					  atomic_t *charged);
+/* The kernel is done with it; the process may not be. NULL is nothing. */
+void ropcie_shared_put(struct ropcie_shared *mem);
+int ropcie_mmap(struct ib_ucontext *ibuc, struct vm_area_struct *vma);
+void ropcie_mmap_free(struct rdma_user_mmap_entry *entry);
+
+/* uqueue.c */
+/**
+ * ropcie_wants_mapped() - what a process asks of a new queue
+ * @udata: the driver's part of its command, or NULL
+ *
+ * Return: 1 for a mapped queue, 0 for another one, or a negative errno.
+ */
+int ropcie_wants_mapped(struct ib_udata *udata);
+
+/**
+ * struct ropcie_uring_want - a ring of a new mapped queue
+ * @ring: what is to lead to it
+ * @size: most entries in use; 0 for no ring
+ * @stride: bytes of an entry
+ */
+struct ropcie_uring_want {
+	struct ropcie_uring *ring;
+	u32 size;
+	u32 stride;
+};
+
+/**
+ * ropcie_map_queue() - make the rings of a queue, and tell the process of them
+ * @udata: the driver's part of its command
+ * @to: where the process wants to be told, or NULL for the command's answer
+ * @want: rings
+ * @num: how many, at most 2
+ *
+ * Return: their memory, or an error pointer.
+ */
+struct ropcie_shared *ropcie_map_queue(struct ib_udata *udata,
+				       void __user *to,
+				       const struct ropcie_uring_want *want,
+				       u32 num);
+
+/**
+ * ropcie_pull_sends() - take over what the process has posted
+ * @qp: its lock is held
+ *
+ * As long as there is room; not before the state allows it.
+ */
+void ropcie_pull_sends(struct ropcie_qp *qp);
+
+/* The same for a receive queue; its post_lock is not held. */
+void ropcie_pull_recvs(struct ropcie_rq *rq);
+
+/* The same, with post_lock held. */
+void ropcie_pull_recvs_locked(struct ropcie_rq *rq);
+
+/**
+ * ropcie_sends_left() - before the engine stops: has the process posted more?
+ * @qp: its lock is held
+ *
+ * If not, the process calls when it has.
+ */
+bool ropcie_sends_left(struct ropcie_qp *qp);
+
 /* dm.c */
 struct ib_dm *ropcie_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *ibuc,
 			      struct ib_dm_alloc_attr *attr,
@@ -505,8 +622,6 @@ int ropcie_dealloc_dm(struct ib_dm *ibdm, struct uverbs_attr_bundle *attrs);
 struct ib_mr *ropcie_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
 			       struct ib_dm_mr_attr *attr,
 			       struct uverbs_attr_bundle *attrs);
-int ropcie_mmap(struct ib_ucontext *ibuc, struct vm_area_struct *vma);
-void ropcie_mmap_free(struct rdma_user_mmap_entry *entry);
 extern const struct uapi_definition ropcie_uapi_defs[];
 
 /* stats.c */
@@ -624,6 +739,9 @@ void ropcie_qp_peer_down(struct ropcie_dev *dev, struct ropcie_peer *peer);
 
 /* srq.c */
 int ropcie_rq_create(struct ropcie_rq *rq, u32 max_wr, u32 max_sge);
+void ropcie_rq_destroy(struct ropcie_rq *rq);
+/* The ring through which a process posts to it. */
+struct ropcie_uring_want ropcie_rq_uring(struct ropcie_rq *rq);
 int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 		      struct ib_udata *udata);
 int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
@@ -656,14 +774,39 @@ int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 int ropcie_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
 			 const struct ib_recv_wr **bad_wr);
 
+/* Fill an entry of a receive queue. */
+void ropcie_fill_recv(struct ropcie_recv_wqe *wqe, u64 wr_id,
+		      const struct ib_sge *sge, u32 num_sge);
+
+/* Inline data of a work request. */
+struct ropcie_inline {
+	const void *data;
+	u32 length;
+};
+
+/**
+ * ropcie_fill_send() - check a work request and copy it into the send queue
+ * @qp: its sq_lock is held
+ * @wr: work request
+ * @in: inline data, or NULL
+ * @wqe: entry
+ *
+ * Return: 0, or -EINVAL, -EOPNOTSUPP.
+ */
+int ropcie_fill_send(struct ropcie_qp *qp, const struct ib_send_wr *wr,
+		     const struct ropcie_inline *in,
+		     struct ropcie_send_wqe *wqe);
+
 /* What wc->qp is to be. */
 static inline struct ib_qp *ropcie_wc_qp(struct ropcie_qp *qp)
 {
 	return qp->wc_name ? &qp->wc_name->ibqp : &qp->ibqp;
 }
 
-static inline u32 ropcie_rq_ready(const struct ropcie_rq *rq)
+static inline u32 ropcie_rq_ready(struct ropcie_rq *rq)
 {
+	if (ropcie_uring_ready(&rq->uring))
+		ropcie_pull_recvs(rq);
 	/* Entries are filled before head moves past them. */
 	return smp_load_acquire(&rq->head) - rq->tail;
 }

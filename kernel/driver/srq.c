@@ -23,14 +23,52 @@ int ropcie_rq_create(struct ropcie_rq *rq, u32 max_wr, u32 max_sge)
 	return rq->ring ? 0 : -ENOMEM;
 }
 
+void ropcie_rq_destroy(struct ropcie_rq *rq)
+{
+	kvfree(rq->ring);
+	kfree(rq->uwqe);
+}
+
+struct ropcie_uring_want ropcie_rq_uring(struct ropcie_rq *rq)
+{
+	return (struct ropcie_uring_want){
+		.ring = &rq->uring,
+		.size = rq->max_wr,
+		.stride = struct_size_t(struct ropcie_abi_recv_wqe, sge,
+					rq->max_sge),
+	};
+}
+
+/* What is done with is the process's to fill again. */
+static void release(struct ropcie_rq *rq)
+{
+	ropcie_uring_release(&rq->uring,
+			     rq->uring.next - (rq->head - rq->tail));
+}
+
+/* The rings of a mapped queue; nobody uses it yet. */
+static int map_srq(struct ropcie_srq *srq, struct ib_udata *udata)
+{
+	struct ropcie_uring_want want = ropcie_rq_uring(&srq->rq);
+
+	srq->rq.uwqe = kmalloc(want.stride, GFP_KERNEL_ACCOUNT);
+	if (!srq->rq.uwqe)
+		return -ENOMEM;
+	srq->shared = ropcie_map_queue(udata, NULL, &want, 1);
+	return PTR_ERR_OR_ZERO(srq->shared);
+}
+
 int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 		      struct ib_udata *udata)
 {
 	struct ropcie_dev *dev = to_rdev(ibsrq->device);
 	struct ropcie_srq *srq = to_rsrq(ibsrq);
+	int mapped = ropcie_wants_mapped(udata);
 	int ret;
 
-	if (init->srq_type != IB_SRQT_BASIC || ropcie_udata_unknown(udata))
+	if (mapped < 0)
+		return mapped;
+	if (init->srq_type != IB_SRQT_BASIC)
 		return -EOPNOTSUPP;
 	if (!init->attr.max_wr || init->attr.max_wr > ROPCIE_MAX_WR ||
 	    init->attr.max_sge > ROPCIE_MAX_SGE)
@@ -39,14 +77,19 @@ int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 		return -ENOMEM;
 	ret = ropcie_rq_create(&srq->rq, init->attr.max_wr,
 			       init->attr.max_sge);
-	if (ret)
+	if (!ret && mapped)
+		ret = map_srq(srq, udata);
+	if (ret) {
+		ropcie_rq_destroy(&srq->rq);
 		atomic_dec(&dev->num_srqs);
+	}
 	return ret;
 }
 
 int ropcie_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 {
-	kvfree(to_rsrq(ibsrq)->rq.ring);
+	ropcie_rq_destroy(&to_rsrq(ibsrq)->rq);
+	ropcie_shared_put(to_rsrq(ibsrq)->shared);
 	atomic_dec(&to_rdev(ibsrq->device)->num_srqs);
 	return 0;
 }
@@ -64,6 +107,13 @@ static void move_receives(struct ropcie_rq *rq, struct ropcie_rq *new)
 	rq->max_wr = new->max_wr;
 	rq->tail = 0;
 	rq->head = num;
+	if (!new->uring.ctl)
+		return;
+	/* The process goes on where it was. */
+	new->uring.next = rq->uring.next;
+	WRITE_ONCE(new->uring.ctl->head, rq->uring.next);
+	rq->uring = new->uring;
+	release(rq);
 }
 
 int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
@@ -71,21 +121,40 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 {
 	struct ropcie_srq *srq = to_rsrq(ibsrq);
 	struct ropcie_rq *rq = &srq->rq, new = {};
+	struct ropcie_abi_resize_srq_req req = {};
+	struct ropcie_shared *shared = NULL;
+	struct ropcie_uring_want want;
 	u32 max_wr, limit;
 	unsigned long flags;
 	int ret = 0;
 
-	if (mask & ~(IB_SRQ_MAX_WR | IB_SRQ_LIMIT) ||
-	    ropcie_udata_unknown(udata))
+	if (mask & ~(IB_SRQ_MAX_WR | IB_SRQ_LIMIT))
 		return -EOPNOTSUPP;
+	if (srq->shared && mask & IB_SRQ_MAX_WR)
+		ret = ib_copy_from_udata(&req, udata,
+					 min(sizeof(req), udata->inlen));
+	else if (ropcie_udata_unknown(udata))
+		ret = -EOPNOTSUPP;
+	if (ret)
+		return ret;
 	if (mask & IB_SRQ_MAX_WR) {
 		if (!attr->max_wr || attr->max_wr > ROPCIE_MAX_WR)
 			return -EINVAL;
 		ret = ropcie_rq_create(&new, attr->max_wr, rq->max_sge);
-		if (ret)
+		if (!ret && srq->shared) {
+			want = ropcie_rq_uring(&new);
+			shared = ropcie_map_queue(udata,
+						  u64_to_user_ptr(req.resp),
+						  &want, 1);
+			ret = PTR_ERR_OR_ZERO(shared);
+		}
+		if (ret) {
+			kvfree(new.ring);
 			return ret;
+		}
 	}
 	spin_lock_irqsave(&rq->post_lock, flags);
+	ropcie_pull_recvs_locked(rq);
 	max_wr = mask & IB_SRQ_MAX_WR ? attr->max_wr : rq->max_wr;
 	limit = mask & IB_SRQ_LIMIT ? attr->srq_limit : srq->limit;
 	if (limit > max_wr || rq->head - rq->tail > max_wr) {
@@ -93,10 +162,13 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 	} else {
 		if (new.ring)
 			move_receives(rq, &new);
+		if (shared)
+			swap(srq->shared, shared);
 		WRITE_ONCE(srq->limit, limit);
 	}
 	spin_unlock_irqrestore(&rq->post_lock, flags);
 	kvfree(new.ring);
+	ropcie_shared_put(shared);
 	return ret;
 }
 
@@ -119,10 +191,12 @@ static bool srq_take(struct ropcie_srq *srq, struct ropcie_recv_wqe *wqe,
 	bool some;
 
 	spin_lock_irqsave(&rq->post_lock, flags);
+	ropcie_pull_recvs_locked(rq);
 	some = rq->head != rq->tail;
 	if (some) {
 		memcpy(wqe, ropcie_rq_at(rq, rq->tail), rq->stride);
 		rq->tail++;
+		release(rq);
 		/* The limit is told once (IBTA 10.2.9.1). */
 		if (rq->head - rq->tail < srq->limit) {
 			srq->limit = 0;
@@ -153,9 +227,11 @@ struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp,
 void ropcie_recv_release(struct ropcie_qp *qp)
 {
 	lockdep_assert_held(&qp->lock);
-	if (qp->srq)
+	if (qp->srq) {
 		qp->holds = false;
-	else
-		/* The poster may fill the entry again from here on. */
-		smp_store_release(&qp->rq.tail, qp->rq.tail + 1);
+		return;
+	}
+	/* The poster may fill the entry again from here on. */
+	smp_store_release(&qp->rq.tail, qp->rq.tail + 1);
+	release(&qp->rq);
 }

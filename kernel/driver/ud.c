@@ -30,6 +30,7 @@ int ropcie_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 {
 	struct ropcie_dev *dev = to_rdev(ibah->device);
 	struct rdma_ah_attr *attr = init->ah_attr;
+	struct ropcie_abi_create_ah_resp resp = {};
 	struct ropcie_ah *ah = to_rah(ibah);
 	const struct ib_global_route *grh;
 	int ret;
@@ -45,10 +46,6 @@ int ropcie_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	ret = rdma_read_gid_l2_fields(ibah->sgid_attr, &ah->vlan, NULL);
 	if (ret)
 		return ret;
-	/* The kernel's own are not to be had up by a program. */
-	if (udata && !atomic_add_unless(&dev->num_ahs, 1, ROPCIE_MAX_AH))
-		return -ENOMEM;
-	ah->counted = udata;
 	ah->attr = *attr;
 	ether_addr_copy(ah->dmac, attr->roce.dmac);
 	ah->route.net = rdma_gid_attr_network_type(ibah->sgid_attr);
@@ -57,7 +54,19 @@ int ropcie_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	ah->route.hop_limit = grh->hop_limit;
 	memcpy(ah->route.sgid, &ibah->sgid_attr->gid, ROPCIE_GID_LEN);
 	memcpy(ah->route.dgid, &grh->dgid, ROPCIE_GID_LEN);
-	return 0;
+	if (!udata)
+		return 0;
+	/* The kernel's own have none: a program can not use them up. */
+	ret = xa_alloc_cyclic_irq(&dev->ahs, &ah->number, ah,
+				  XA_LIMIT(1, ROPCIE_MAX_AH), &dev->next_ah,
+				  GFP_KERNEL_ACCOUNT);
+	if (ret < 0)
+		return ret == -EBUSY ? -ENOMEM : ret;
+	resp.number = ah->number;
+	ret = ib_copy_to_udata(udata, &resp, min(sizeof(resp), udata->outlen));
+	if (ret)
+		xa_erase_irq(&dev->ahs, ah->number);
+	return ret;
 }
 
 int ropcie_query_ah(struct ib_ah *ibah, struct rdma_ah_attr *attr)
@@ -69,8 +78,14 @@ int ropcie_query_ah(struct ib_ah *ibah, struct rdma_ah_attr *attr)
 
 int ropcie_destroy_ah(struct ib_ah *ibah, u32 flags)
 {
-	if (to_rah(ibah)->counted)
-		atomic_dec(&to_rdev(ibah->device)->num_ahs);
+	struct ropcie_dev *dev = to_rdev(ibah->device);
+	unsigned long irq;
+
+	if (to_rah(ibah)->number) {
+		xa_lock_irqsave(&dev->ahs, irq);
+		__xa_erase(&dev->ahs, to_rah(ibah)->number);
+		xa_unlock_irqrestore(&dev->ahs, irq);
+	}
 	return 0;
 }
 
@@ -78,7 +93,7 @@ int ropcie_destroy_ah(struct ib_ah *ibah, u32 flags)
 static struct ropcie_av *wqe_av(const struct ropcie_qp *qp,
 				const struct ropcie_send_wqe *wqe)
 {
-	return (struct ropcie_av *)&wqe->sge[qp->init.cap.max_send_sge];
+	return (struct ropcie_av *)((char *)wqe->sge + qp->sq_area);
 }
 
 int ropcie_ud_fill(struct ropcie_qp *qp, const struct ib_ud_wr *wr,

@@ -96,6 +96,7 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 	u32 len = rec->hdr.frag_len;
 	struct gather g;
 	int ret = -EACCES;
+	bool ok;
 
 	g.nvec = 0;
 	g.nmr = 0;
@@ -105,7 +106,14 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 			return 0;
 		g.vec[g.nvec++] = ropcie_ud_header(qp, rec->wqe);
 	}
-	if (gather(qp, rec->wqe, rec->off, len, &g))
+	if (rec->wqe->flags & ROPCIE_WR_INLINE) {
+		g.vec[g.nvec].base = (char *)rec->wqe->sge + rec->off;
+		g.vec[g.nvec++].len = len;
+		ok = true;
+	} else {
+		ok = gather(qp, rec->wqe, rec->off, len, &g);
+	}
+	if (ok)
 		ret = datagram ? ropcie_ud_send(qp, rec, g.vec, g.nvec) :
 				 ropcie_mq_send(&qp->tx, &rec->hdr, g.vec,
 						g.nvec);
@@ -260,11 +268,21 @@ static void flush_sends(struct ropcie_qp *qp, struct ropcie_after *after)
 		send_complete(qp, &comp, after);
 }
 
-static void flush(struct ropcie_qp *qp, struct ropcie_after *after)
+/*
+ * Return: true when there is more, because somebody posts all the while: the QP
+ * is to be run again.
+ */
+static bool flush(struct ropcie_qp *qp, struct ropcie_after *after)
 {
+	u32 left = qp->rq.max_wr + 1;
+
+	ropcie_pull_sends(qp);
 	flush_sends(qp, after);
-	while (ropcie_recv_current(qp))
+	while (left && ropcie_recv_current(qp)) {
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR, after);
+		left--;
+	}
+	return !left || ropcie_sends_left(qp);
 }
 
 /*
@@ -298,13 +316,15 @@ void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
 	if (qp->srq && qp->state != IB_QPS_ERR)
 		ropcie_after_event(after, IB_EVENT_QP_LAST_WQE_REACHED);
 	WRITE_ONCE(qp->state, IB_QPS_ERR);
+	ropcie_uring_want_call(&qp->rq.uring, true);
 	/*
 	 * Either the flush finds a receive, or its poster finds ERR. Pairs
 	 * with the barrier in ropcie_post_recv().
 	 */
 	smp_mb();
 	complete_sends(qp, after);
-	flush(qp, after);
+	if (flush(qp, after))
+		ropcie_qp_schedule(qp);
 }
 
 enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer)
@@ -356,10 +376,15 @@ static void link_lost(struct ropcie_qp *qp, struct ropcie_after *after)
 /* IBTA 10.6.4.3; what may not be is a memory management operation error. */
 static void execute(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {
-	bool ok = wqe->op == ROPCIE_LOCAL_REG_MR ?
-			  ropcie_mr_reg(qp, wqe->rkey, wqe->access) :
-			  ropcie_mr_inv(qp, wqe->rkey, false);
+	bool ok;
 
+	if (wqe->op == ROPCIE_LOCAL_BAD) {
+		ropcie_req_local_error(&qp->req, ROPCIE_WC_LOC_QP_OP_ERR);
+		return;
+	}
+	ok = wqe->op == ROPCIE_LOCAL_REG_MR ?
+		     ropcie_mr_reg(qp, wqe->rkey, wqe->access) :
+		     ropcie_mr_inv(qp, wqe->rkey, false);
 	if (ok)
 		ropcie_req_executed(&qp->req);
 	else
@@ -424,15 +449,13 @@ static void check_drained(struct ropcie_qp *qp, struct ropcie_after *after)
 bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
 		   struct ropcie_after *after)
 {
-	bool more = false;
+	bool more;
 
 	lockdep_assert_held(&qp->lock);
-	if (!qp->connected || qp->state == IB_QPS_RESET) {
-		if (qp->state == IB_QPS_ERR)
-			flush(qp, after);
-		return false;
-	}
+	if (!qp->connected || qp->state == IB_QPS_RESET)
+		return qp->state == IB_QPS_ERR && flush(qp, after);
 	more = ropcie_qp_answer(qp, budget, after);
+	ropcie_pull_sends(qp);
 	check_deadline(qp);
 	complete_sends(qp, after);
 	if (ropcie_qp_requests((enum ropcie_qps)qp->state)) {
@@ -440,14 +463,14 @@ bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
 		complete_sends(qp, after);
 	}
 	if (qp->state == IB_QPS_ERR)
-		flush(qp, after);
+		more |= flush(qp, after);
 	else if (qp->state == IB_QPS_SQE)
 		flush_sends(qp, after);
 	check_drained(qp, after);
 	arm_timer(qp);
 	if (qp->tx.peer)
 		ropcie_mq_flush(&qp->tx);
-	return more;
+	return ropcie_sends_left(qp) || more;
 }
 
 static void raise_cq_error(struct ropcie_cq *cq)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "fake_kernel.h"
-#include "verbs_private_34.h"
+#include "ropcie.h"
 
 #define MAX_DEPTH 1024
 #define MAX_COMPLETIONS 4096
@@ -50,6 +50,13 @@ uint32_t fake_longest_command(void)
 struct fake_request fake_retire(void)
 {
 	return fake.queue[fake.retired++ % MAX_DEPTH];
+}
+
+struct ibv_context *fake_context(void)
+{
+	static struct ropcie_context context;
+
+	return &context.ibv_ctx.context;
 }
 
 int fake_regions(void)

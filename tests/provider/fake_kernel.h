@@ -38,6 +38,9 @@ uint32_t fake_longest_command(void);
 /* The oldest outstanding request, whose data is read now and not before. */
 struct fake_request fake_retire(void);
 
+/* A context without mapped queues. */
+struct ibv_context *fake_context(void);
+
 /* Registered regions that are still there. */
 int fake_regions(void);
 

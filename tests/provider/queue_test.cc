@@ -79,7 +79,7 @@ class SendQueue : public testing::Test {
     return list;
   }
 
-  ibv_context context_{};
+  ibv_context& context_ = *fake_context();
   ibv_pd pd_{};
   ibv_qp_cap cap_{};
   ibv_qp* qp_ = nullptr;
@@ -359,7 +359,7 @@ class CompletionQueue : public testing::Test {
     fake_complete(&wc);
   }
 
-  ibv_context context_{};
+  ibv_context& context_ = *fake_context();
 };
 
 TEST_F(CompletionQueue, TranslatesTheKernelsFlags) {

@@ -34,11 +34,14 @@
 
 /**
  * enum ropcie_abi_ctx_feature - what a context can do beyond the uverbs
- * commands. No bit is defined yet: the mapped queues will be the first.
+ * commands
+ * @ROPCIE_ABI_CTX_MAPPED_QUEUES: queues can be mapped into the process, see
+ *	&struct ropcie_abi_create_queue_req
  * @ROPCIE_ABI_CTX_FEATURES_ALL: every bit that this header defines
  */
 enum ropcie_abi_ctx_feature {
-	ROPCIE_ABI_CTX_FEATURES_ALL = 0,
+	ROPCIE_ABI_CTX_MAPPED_QUEUES = 1 << 0,
+	ROPCIE_ABI_CTX_FEATURES_ALL = ROPCIE_ABI_CTX_MAPPED_QUEUES,
 };
 
 /**
@@ -62,9 +65,8 @@ struct ropcie_abi_alloc_ucontext_req {
  *             the driver granted
  * @features: every feature that the driver knows and could grant, so that a
  *            program can tell "not asked for" from "not there"
- * @max_inline_data: bytes of inline data that a work request may carry in a
- *                   queue of this context; 0 when the uverbs commands are all
- *                   there is, because they do not carry inline data
+ * @max_inline_data: most bytes of inline data of a work request in a mapped
+ *                   queue; the uverbs commands do not carry any
  * @reserved: zero
  */
 struct ropcie_abi_alloc_ucontext_resp {
@@ -73,6 +75,213 @@ struct ropcie_abi_alloc_ucontext_resp {
 	__u32 features;
 	__u32 max_inline_data;
 	__u32 reserved[4];
+};
+
+/**
+ * enum ropcie_abi_queue_flag - what a new queue is to be
+ * @ROPCIE_ABI_QUEUE_MAPPED: its rings are shared with the process
+ */
+enum ropcie_abi_queue_flag {
+	ROPCIE_ABI_QUEUE_MAPPED = 1 << 0,
+};
+
+/**
+ * struct ropcie_abi_create_queue_req - with CREATE_CQ, CREATE_QP, CREATE_(X)SRQ
+ * @flags: of &enum ropcie_abi_queue_flag; an unknown one is refused with
+ *	-EOPNOTSUPP
+ * @reserved: zero, or -EINVAL
+ *
+ * None, or one of zeros, makes a queue that the uverbs commands serve.
+ *
+ * Of a mapped queue, the uverbs commands POST_SEND, POST_RECV without work
+ * requests are the doorbell, and POLL_CQ finds nothing but lets the device
+ * make progress.
+ */
+struct ropcie_abi_create_queue_req {
+	__u32 flags;
+	__u32 reserved;
+};
+
+/**
+ * struct ropcie_abi_ring - indices of a shared ring, in shared memory
+ * @head: entries that were ever filled, modulo 2^32; the filling side writes it
+ * @tail: entries that the taking side is done with
+ * @wake: of rings that the kernel takes from: a filled entry needs a doorbell.
+ *	Read it behind a full barrier after @head was written.
+ *
+ * Entry n is at (n modulo size) * stride of the ring. Both indices are 0 after
+ * creation and after the queue pair's transition to RESET.
+ *
+ * An entry of a work queue is done with when its work request is complete: the
+ * process fills no more than it asked for when it created the queue.
+ */
+struct ropcie_abi_ring {
+	__u32 head;
+	__u32 reserved0[15];
+	__u32 tail;
+	__u32 wake;
+	__u32 reserved1[14];
+};
+
+/**
+ * struct ropcie_abi_ring_place - where a ring is in the queue's memory
+ * @ctl: offset of its &struct ropcie_abi_ring
+ * @entries: offset of its first entry
+ * @size: number of entries, a power of two
+ * @stride: bytes from one entry to the next
+ */
+struct ropcie_abi_ring_place {
+	__u32 ctl;
+	__u32 entries;
+	__u32 size;
+	__u32 stride;
+};
+
+/**
+ * struct ropcie_abi_create_queue_resp - the answer to CREATE_CQ, CREATE_QP,
+ *	CREATE_(X)SRQ, RESIZE_CQ, and through &struct ropcie_abi_resize_srq_req
+ * @mmap_offset: where the queue's memory is in the file of the context
+ * @mmap_length: its bytes, in whole pages
+ * @ring: of a QP: send queue, receive queue (none with an SRQ). Of the others:
+ *	the first one
+ *
+ * All zero when the queue is not mapped. Entries are a struct ropcie_abi_send_wqe,
+ * ropcie_abi_recv_wqe, ropcie_abi_cqe. Resizing moves a queue to new memory, with
+ * indices where they were; what it takes out of the old memory it takes with the
+ * call.
+ */
+struct ropcie_abi_create_queue_resp {
+	__aligned_u64 mmap_offset;
+	__aligned_u64 mmap_length;
+	struct ropcie_abi_ring_place ring[2];
+};
+
+/**
+ * struct ropcie_abi_resize_srq_req - with a MODIFY_SRQ that resizes a mapped SRQ
+ * @resp: address of a struct ropcie_abi_create_queue_resp, because the command
+ *	has no answer of its own
+ */
+struct ropcie_abi_resize_srq_req {
+	__aligned_u64 resp;
+};
+
+/* Most bytes of inline data of a work request. */
+#define ROPCIE_ABI_MAX_INLINE_DATA 1024
+
+/**
+ * struct ropcie_abi_sge - a part of memory
+ * @addr: address
+ * @length: bytes
+ * @lkey: key of the region
+ */
+struct ropcie_abi_sge {
+	__aligned_u64 addr;
+	__u32 length;
+	__u32 lkey;
+};
+
+/**
+ * struct ropcie_abi_send_wqe - a work request in a send queue
+ * @wr_id: comes back with the completion
+ * @remote_addr: RDMA and atomic operations
+ * @compare_add: atomic operations: compare, or add
+ * @swap: compare and swap
+ * @opcode: of enum ib_uverbs_wr_opcode
+ * @flags: of enum ib_uverbs_wr_send_flags: fence, signaled, solicited, inline
+ * @num_sge: entries of @sge
+ * @inline_length: with the flag inline: bytes of data in the place of @sge
+ * @imm: immediate data (big-endian), or key to invalidate
+ * @rkey: RDMA and atomic operations
+ * @ah: datagrams: number of the address handle
+ * @remote_qpn: datagrams
+ * @remote_qkey: datagrams
+ * @reserved: zero
+ * @sge: as many as the queue pair was created with, or inline data
+ *
+ * What is wrong with an entry completes it with IB_WC_LOC_QP_OP_ERR.
+ */
+struct ropcie_abi_send_wqe {
+	__aligned_u64 wr_id;
+	__aligned_u64 remote_addr;
+	__aligned_u64 compare_add;
+	__aligned_u64 swap;
+	__u32 opcode;
+	__u32 flags;
+	__u32 num_sge;
+	__u32 inline_length;
+	__u32 imm;
+	__u32 rkey;
+	__u32 ah;
+	__u32 remote_qpn;
+	__u32 remote_qkey;
+	__u32 reserved;
+	struct ropcie_abi_sge sge[];
+};
+
+/**
+ * struct ropcie_abi_recv_wqe - a work request in a receive queue
+ * @wr_id: comes back with the completion
+ * @num_sge: entries of @sge
+ * @reserved: zero
+ * @sge: as many as the queue was created with
+ *
+ * What is wrong with an entry makes it one that has no room.
+ */
+struct ropcie_abi_recv_wqe {
+	__aligned_u64 wr_id;
+	__u32 num_sge;
+	__u32 reserved;
+	struct ropcie_abi_sge sge[];
+};
+
+/**
+ * enum ropcie_abi_wc_flag - what a completion has
+ * @ROPCIE_ABI_WC_GRH: the first 40 bytes of the buffer are a GRH
+ * @ROPCIE_ABI_WC_IMM: @imm is immediate data
+ * @ROPCIE_ABI_WC_INV: @imm is the key that was invalidated
+ */
+enum ropcie_abi_wc_flag {
+	ROPCIE_ABI_WC_GRH = 1 << 0,
+	ROPCIE_ABI_WC_IMM = 1 << 1,
+	ROPCIE_ABI_WC_INV = 1 << 2,
+};
+
+/**
+ * struct ropcie_abi_cqe - a completion
+ * @wr_id: of the work request
+ * @timestamp: when it was written, CLOCK_MONOTONIC, ns
+ * @status: enum ibv_wc_status
+ * @opcode: enum ibv_wc_opcode
+ * @vendor_err: 0
+ * @byte_len: bytes of the message
+ * @imm: as @flags says
+ * @qp_num: queue pair
+ * @src_qp: the other end's, of receives
+ * @flags: of &enum ropcie_abi_wc_flag
+ * @reserved: zero
+ */
+struct ropcie_abi_cqe {
+	__aligned_u64 wr_id;
+	__aligned_u64 timestamp;
+	__u32 status;
+	__u32 opcode;
+	__u32 vendor_err;
+	__u32 byte_len;
+	__u32 imm;
+	__u32 qp_num;
+	__u32 src_qp;
+	__u32 flags;
+	__u32 reserved[4];
+};
+
+/**
+ * struct ropcie_abi_create_ah_resp - the answer to CREATE_AH
+ * @number: names the address handle in mapped queues of its protection domain
+ * @reserved: zero
+ */
+struct ropcie_abi_create_ah_resp {
+	__u32 number;
+	__u32 reserved;
 };
 
 /**

@@ -2,6 +2,7 @@
 /* Completion queues: creation, polling. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ropcie.h"
 
@@ -38,23 +39,43 @@ static struct ropcie_cq *alloc_cq(void)
 {
 	struct ropcie_cq *cq = calloc(1, sizeof(*cq));
 
-	if (cq)
+	if (cq) {
 		pthread_mutex_init(&cq->poll_lock, NULL);
+		pthread_mutex_init(&cq->ring_lock, NULL);
+	}
 	return cq;
 }
 
 static void free_cq(struct ropcie_cq *cq)
 {
+	ropcie_unmap(&cq->map);
+	pthread_mutex_destroy(&cq->ring_lock);
 	pthread_mutex_destroy(&cq->poll_lock);
 	free(cq);
+}
+
+static int map_cq(struct ropcie_cq *cq, struct ibv_context *context,
+		  const struct ropcie_abi_create_queue_resp *resp)
+{
+	int ret = ropcie_map_rings(context, resp, &cq->map, &cq->ring, 1);
+
+	if (ret)
+		ibv_cmd_destroy_cq(&cq->vcq.cq);
+	return ret;
 }
 
 struct ibv_cq *ropcie_create_cq(struct ibv_context *context, int cqe,
 				struct ibv_comp_channel *channel,
 				int comp_vector)
 {
-	struct ib_uverbs_create_cq_resp resp;
-	struct ibv_create_cq cmd;
+	struct {
+		struct ibv_create_cq core;
+		struct ropcie_abi_create_queue_req driver;
+	} cmd = { .driver = ropcie_queue_req(context) };
+	struct {
+		struct ib_uverbs_create_cq_resp core;
+		struct ropcie_abi_create_queue_resp driver;
+	} resp = {};
 	struct ropcie_cq *cq;
 	int ret;
 
@@ -63,7 +84,10 @@ struct ibv_cq *ropcie_create_cq(struct ibv_context *context, int cqe,
 		return NULL;
 
 	ret = ibv_cmd_create_cq(context, cqe, channel, comp_vector, &cq->vcq.cq,
-				&cmd, sizeof(cmd), &resp, sizeof(resp));
+				&cmd.core, sizeof(cmd), &resp.core,
+				sizeof(resp));
+	if (!ret)
+		ret = map_cq(cq, context, &resp.driver);
 	if (ret) {
 		free_cq(cq);
 		errno = ret;
@@ -75,8 +99,14 @@ struct ibv_cq *ropcie_create_cq(struct ibv_context *context, int cqe,
 struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 				      struct ibv_cq_init_attr_ex *attr)
 {
-	struct ib_uverbs_ex_create_cq_resp resp;
-	struct ibv_create_cq_ex cmd;
+	struct {
+		struct ibv_create_cq_ex core;
+		struct ropcie_abi_create_queue_req driver;
+	} cmd = { .driver = ropcie_queue_req(context) };
+	struct {
+		struct ib_uverbs_ex_create_cq_resp core;
+		struct ropcie_abi_create_queue_resp driver;
+	} resp = {};
 	struct ibv_cq_init_attr_ex own = *attr;
 	struct ropcie_cq *cq;
 	uint32_t flags;
@@ -101,8 +131,10 @@ struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 
 	/* A parent domain is nothing to the kernel. */
 	own.comp_mask &= ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_PD;
-	ret = ibv_cmd_create_cq_ex(context, &own, &cq->vcq, &cmd, sizeof(cmd),
-				   &resp, sizeof(resp), 0);
+	ret = ibv_cmd_create_cq_ex(context, &own, &cq->vcq, &cmd.core,
+				   sizeof(cmd), &resp.core, sizeof(resp), 0);
+	if (!ret)
+		ret = map_cq(cq, context, &resp.driver);
 	if (ret) {
 		free_cq(cq);
 		errno = ret;
@@ -113,9 +145,82 @@ struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 	return &cq->vcq.cq_ex;
 }
 
+static void read_cqe(struct ibv_wc *wc, const struct ropcie_abi_cqe *cqe)
+{
+	memset(wc, 0, sizeof(*wc));
+	wc->wr_id = cqe->wr_id;
+	wc->status = cqe->status;
+	wc->opcode = cqe->opcode;
+	wc->vendor_err = cqe->vendor_err;
+	wc->byte_len = cqe->byte_len;
+	wc->imm_data = cqe->imm;
+	wc->qp_num = cqe->qp_num;
+	wc->src_qp = cqe->src_qp;
+	if (cqe->flags & ROPCIE_ABI_WC_GRH)
+		wc->wc_flags |= IBV_WC_GRH;
+	if (cqe->flags & ROPCIE_ABI_WC_IMM)
+		wc->wc_flags |= IBV_WC_WITH_IMM;
+	if (cqe->flags & ROPCIE_ABI_WC_INV)
+		wc->wc_flags |= IBV_WC_WITH_INV;
+}
+
+static int take(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc)
+{
+	struct ropcie_ring *ring = &cq->ring;
+	uint32_t end;
+	int n = 0;
+
+	pthread_mutex_lock(&cq->ring_lock);
+	end = ropcie_ring_end(ring);
+	while (n < num_entries && ring->next != end)
+		read_cqe(&wc[n++], ropcie_ring_at(ring, ring->next++));
+	if (n)
+		ropcie_ring_release(ring);
+	pthread_mutex_unlock(&cq->ring_lock);
+	return n;
+}
+
+static int poll_mapped(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc)
+{
+	int n = take(cq, num_entries, wc), ret;
+
+	if (n || num_entries <= 0)
+		return n;
+	/* Nothing there: this thread drains the lanes, and no other has to. */
+	ret = ibv_cmd_poll_cq(&cq->vcq.cq, 1, wc);
+	return ret < 0 ? ret : take(cq, num_entries, wc);
+}
+
+void ropcie_cq_forget(struct ibv_cq *ibcq, uint32_t qp_num)
+{
+	struct ropcie_cq *cq = to_rcq(ibcq);
+	struct ropcie_ring *ring = &cq->ring;
+	const struct ropcie_abi_cqe *cqe;
+	uint32_t i, dropped = 0;
+
+	if (!cq->map.addr)
+		return;
+	/* The rest moves towards the end; the kernel goes on behind that. */
+	pthread_mutex_lock(&cq->ring_lock);
+	for (i = ropcie_ring_end(ring); i-- != ring->next;) {
+		cqe = ropcie_ring_at(ring, i);
+		if (cqe->qp_num == qp_num)
+			dropped++;
+		else if (dropped)
+			memcpy(ropcie_ring_at(ring, i + dropped), cqe,
+			       sizeof(*cqe));
+	}
+	ring->next += dropped;
+	ropcie_ring_release(ring);
+	pthread_mutex_unlock(&cq->ring_lock);
+}
+
 int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 {
 	int done = 0;
+
+	if (to_rcq(cq)->map.addr)
+		return poll_mapped(to_rcq(cq), num_entries, wc);
 
 	/* Fewer than asked for means "empty" to callers: go on until it is. */
 	while (done < num_entries) {
@@ -138,11 +243,26 @@ int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 
 int ropcie_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	struct ib_uverbs_resize_cq_resp resp;
+	struct {
+		struct ib_uverbs_resize_cq_resp core;
+		struct ropcie_abi_create_queue_resp driver;
+	} resp = {};
+	struct ropcie_cq *rcq = to_rcq(cq);
 	struct ibv_resize_cq cmd;
+	struct ropcie_map old;
+	int ret;
 
-	return ibv_cmd_resize_cq(cq, cqe, &cmd, sizeof(cmd), &resp,
-				 sizeof(resp));
+	pthread_mutex_lock(&rcq->ring_lock);
+	old = rcq->map;
+	ret = ibv_cmd_resize_cq(cq, cqe, &cmd, sizeof(cmd), &resp.core,
+				sizeof(resp));
+	if (!ret)
+		ret = ropcie_map_rings(cq->context, &resp.driver, &rcq->map,
+				       &rcq->ring, 1);
+	if (rcq->map.addr != old.addr)
+		ropcie_unmap(&old);
+	pthread_mutex_unlock(&rcq->ring_lock);
+	return ret;
 }
 
 int ropcie_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)

@@ -8,9 +8,10 @@
  * the command cannot carry is refused here with EOPNOTSUPP, after what stands
  * before it in the list was posted.
  */
+#include "post.h"
+
 #include <errno.h>
 
-#include "post.h"
 #include "ropcie.h"
 
 #define ROPCIE_RECV_RUN 64
@@ -25,8 +26,8 @@ struct send_run {
 
 #define OP(name) (1u << IBV_WR_##name)
 
-static const uint32_t uc_opcodes =
-	OP(SEND) | OP(SEND_WITH_IMM) | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM);
+static const uint32_t uc_opcodes = OP(SEND) | OP(SEND_WITH_IMM) |
+				   OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM);
 static const uint32_t rc_opcodes =
 	OP(SEND) | OP(SEND_WITH_IMM) | OP(RDMA_WRITE) |
 	OP(RDMA_WRITE_WITH_IMM) | OP(SEND_WITH_INV) | OP(RDMA_READ) |
@@ -147,6 +148,8 @@ int ropcie_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 	struct ropcie_qp *qp = to_rqp(ibqp);
 	int ret;
 
+	if (qp->map.addr)
+		return ropcie_post_send_mapped(qp, wr, bad_wr);
 	/* Slots of the ring are filled and posted in one order. */
 	if (qp->inline_ring.max_data)
 		pthread_mutex_lock(&qp->inline_ring.lock);
@@ -209,6 +212,8 @@ static int post_to_qp(void *queue, struct ibv_recv_wr *wr,
 int ropcie_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		     struct ibv_recv_wr **bad_wr)
 {
+	if (to_rqp(qp)->map.addr)
+		return ropcie_post_recv_mapped(to_rqp(qp), wr, bad_wr);
 	return post_recv_runs(post_to_qp, qp, to_rqp(qp)->max_recv_sge, wr,
 			      bad_wr);
 }
@@ -222,6 +227,8 @@ static int post_to_srq(void *queue, struct ibv_recv_wr *wr,
 int ropcie_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 			 struct ibv_recv_wr **bad_wr)
 {
+	if (to_rsrq(srq)->map.addr)
+		return ropcie_post_srq_recv_mapped(to_rsrq(srq), wr, bad_wr);
 	return post_recv_runs(post_to_srq, srq, to_rsrq(srq)->max_sge, wr,
 			      bad_wr);
 }

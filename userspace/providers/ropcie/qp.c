@@ -6,16 +6,33 @@
 #include "post.h"
 #include "ropcie.h"
 
-/* Creates the QP in the kernel, which is told of no inline data. */
+/* The kernel is told of no inline data that uverbs would have to carry. */
 static int create_in_kernel(struct ibv_context *context, struct ropcie_qp *qp,
 			    struct ibv_qp_init_attr_ex *attr)
 {
-	struct ib_uverbs_create_qp_resp resp;
-	struct ibv_create_qp cmd;
+	struct {
+		struct ibv_create_qp core;
+		struct ropcie_abi_create_queue_req driver;
+	} cmd = { .driver = ropcie_queue_req(context) };
+	struct {
+		struct ib_uverbs_create_qp_resp core;
+		struct ropcie_abi_create_queue_resp driver;
+	} resp = {};
+	struct ropcie_ring rings[2] = {};
+	int ret;
 
-	attr->cap.max_inline_data = 0;
-	return ibv_cmd_create_qp_ex(context, &qp->vqp, attr, &cmd, sizeof(cmd),
-				    &resp, sizeof(resp));
+	if (!to_rctx(context)->mapped)
+		attr->cap.max_inline_data = 0;
+	ret = ibv_cmd_create_qp_ex(context, &qp->vqp, attr, &cmd.core,
+				   sizeof(cmd), &resp.core, sizeof(resp));
+	if (ret)
+		return ret;
+	ret = ropcie_map_rings(context, &resp.driver, &qp->map, rings, 2);
+	if (ret)
+		ibv_cmd_destroy_qp(&qp->vqp.qp);
+	qp->sq = rings[0];
+	qp->rq = rings[1];
+	return ret;
 }
 
 static int create_qp(struct ibv_context *context, struct ropcie_qp *qp,
@@ -33,13 +50,18 @@ static int create_qp(struct ibv_context *context, struct ropcie_qp *qp,
 		return ret;
 	qp->max_send_sge = attr->cap.max_send_sge;
 	qp->max_recv_sge = attr->cap.max_recv_sge;
+	qp->max_send_wr = attr->cap.max_send_wr;
+	qp->max_recv_wr = attr->cap.max_recv_wr;
+	qp->max_inline = sends ? max_inline : 0;
+	pthread_mutex_init(&qp->sq_lock, NULL);
+	pthread_mutex_init(&qp->rq_lock, NULL);
 
 	ret = ropcie_inline_init(&qp->inline_ring, attr->pd,
-				 sends ? max_inline : 0, attr->cap.max_send_wr,
-				 ROPCIE_SEND_RUN);
+				 qp->map.addr ? 0 : qp->max_inline,
+				 attr->cap.max_send_wr, ROPCIE_SEND_RUN);
 	if (ret)
 		goto destroy_qp;
-	attr->cap.max_inline_data = qp->inline_ring.max_data;
+	attr->cap.max_inline_data = qp->max_inline;
 
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
 		ret = ropcie_init_qp_ex(qp, attr);
@@ -52,6 +74,7 @@ free_inline:
 	ropcie_inline_free(&qp->inline_ring);
 destroy_qp:
 	ibv_cmd_destroy_qp(&qp->vqp.qp);
+	ropcie_unmap(&qp->map);
 	return ret;
 }
 
@@ -63,9 +86,9 @@ struct ibv_qp *ropcie_create_qp_ex(struct ibv_context *context,
 	int ret;
 
 	if (attr->comp_mask &
-	    ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
-			IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
-			IBV_QP_INIT_ATTR_CREATE_FLAGS) ||
+		    ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
+				IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+				IBV_QP_INIT_ATTR_CREATE_FLAGS) ||
 	    (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS &&
 	     attr->create_flags)) {
 		errno = EOPNOTSUPP;
@@ -138,11 +161,37 @@ free_qp:
 	return NULL;
 }
 
+static void forget_completions(struct ibv_qp *qp)
+{
+	if (qp->send_cq)
+		ropcie_cq_forget(qp->send_cq, qp->qp_num);
+	if (qp->recv_cq && qp->recv_cq != qp->send_cq)
+		ropcie_cq_forget(qp->recv_cq, qp->qp_num);
+}
+
+/* The kernel has emptied the queues. */
+static void reset_qp(struct ibv_qp *ibqp)
+{
+	struct ropcie_qp *qp = to_rqp(ibqp);
+
+	pthread_mutex_lock(&qp->sq_lock);
+	qp->sq.next = 0;
+	pthread_mutex_unlock(&qp->sq_lock);
+	pthread_mutex_lock(&qp->rq_lock);
+	qp->rq.next = 0;
+	pthread_mutex_unlock(&qp->rq_lock);
+	forget_completions(ibqp);
+}
+
 int ropcie_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct ibv_modify_qp cmd;
+	int ret;
 
-	return ibv_cmd_modify_qp(qp, attr, mask, &cmd, sizeof(cmd));
+	ret = ibv_cmd_modify_qp(qp, attr, mask, &cmd, sizeof(cmd));
+	if (!ret && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
+		reset_qp(qp);
+	return ret;
 }
 
 int ropcie_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
@@ -156,7 +205,7 @@ int ropcie_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		return ret;
 
 	/* The kernel knows nothing of the inline ring. */
-	attr->cap.max_inline_data = to_rqp(qp)->inline_ring.max_data;
+	attr->cap.max_inline_data = to_rqp(qp)->max_inline;
 	init_attr->cap.max_inline_data = attr->cap.max_inline_data;
 	return 0;
 }
@@ -169,29 +218,38 @@ int ropcie_destroy_qp(struct ibv_qp *ibqp)
 	ret = ibv_cmd_destroy_qp(ibqp);
 	if (ret)
 		return ret;
+	forget_completions(ibqp);
 	ropcie_free_qp_ex(qp);
 	ropcie_inline_free(&qp->inline_ring);
+	ropcie_unmap(&qp->map);
+	pthread_mutex_destroy(&qp->sq_lock);
+	pthread_mutex_destroy(&qp->rq_lock);
 	free(qp);
 	return 0;
 }
 
 struct ibv_ah *ropcie_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	struct ib_uverbs_create_ah_resp resp;
-	struct ibv_ah *ah;
+	struct {
+		struct ib_uverbs_create_ah_resp core;
+		struct ropcie_abi_create_ah_resp driver;
+	} resp = {};
+	struct ropcie_ah *ah;
 	int ret;
 
 	ah = calloc(1, sizeof(*ah));
 	if (!ah)
 		return NULL;
 
-	ret = ibv_cmd_create_ah(pd, ah, attr, &resp, sizeof(resp));
+	ret = ibv_cmd_create_ah(pd, &ah->ibv_ah, attr, &resp.core,
+				sizeof(resp));
 	if (ret) {
 		free(ah);
 		errno = ret;
 		return NULL;
 	}
-	return ah;
+	ah->number = resp.driver.number;
+	return &ah->ibv_ah;
 }
 
 int ropcie_destroy_ah(struct ibv_ah *ah)
@@ -199,7 +257,7 @@ int ropcie_destroy_ah(struct ibv_ah *ah)
 	int ret = ibv_cmd_destroy_ah(ah);
 
 	if (!ret)
-		free(ah);
+		free(to_rah(ah));
 	return ret;
 }
 

@@ -279,7 +279,7 @@ static struct ropcie_send_batch *alloc_batch(const struct ropcie_qp *qp,
 	batch->max_wr = max_wr;
 	/* One at least: inline data needs it. */
 	batch->max_sge = qp->max_send_sge ? qp->max_send_sge : 1;
-	batch->max_inline = qp->inline_ring.max_data;
+	batch->max_inline = qp->max_inline;
 	pthread_mutex_init(&batch->lock, NULL);
 	batch->wr = calloc(max_wr, sizeof(*batch->wr));
 	batch->sge =

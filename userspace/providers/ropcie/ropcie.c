@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 /* The provider's registration, its devices and contexts. */
+#include "ropcie.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "ropcie.h"
+#include <string.h>
 
 /* RDMA_DRIVER_UNKNOWN: what the kernel driver says that it is. */
 #define ROPCIE_DRIVER_ID 0
@@ -41,11 +42,8 @@ static int query_port(struct ibv_context *context, uint8_t port_num,
 
 static void free_context(struct ibv_context *context)
 {
-	struct ropcie_context *ctx;
+	struct ropcie_context *ctx = to_rctx(context);
 
-	ctx = (struct ropcie_context *)((char *)context -
-					offsetof(struct ropcie_context,
-						 ibv_ctx.context));
 	verbs_uninit_context(&ctx->ibv_ctx);
 	free(ctx);
 }
@@ -127,6 +125,14 @@ static void drop_context(struct ropcie_context *ctx)
 	free(ctx);
 }
 
+/* The tests run everything without them too. */
+static bool wants_mapped(void)
+{
+	const char *text = getenv("ROPCIE_MAPPED_QUEUES");
+
+	return !text || strcmp(text, "0");
+}
+
 static struct verbs_context *alloc_context(struct ibv_device *device,
 					   int cmd_fd, void *private_data)
 {
@@ -157,6 +163,8 @@ static struct verbs_context *alloc_context(struct ibv_device *device,
 	}
 
 	ctx->abi = resp.driver;
+	ctx->mapped = resp.driver.features & ROPCIE_ABI_CTX_MAPPED_QUEUES &&
+		      wants_mapped();
 	verbs_set_ops(&ctx->ibv_ctx, &context_ops);
 	return &ctx->ibv_ctx;
 }

@@ -3,10 +3,13 @@
  * libropcie, the libibverbs provider of RoPCIe: its objects and the verbs that
  * its files give to each other.
  *
- * Every verb goes to the kernel over the uverbs commands ("slow path"). Two
- * things are made here because uverbs does not carry them: inline data
- * (inline.c) and the extended polling and posting interfaces (cq_ex.c,
- * qp_ex.c).
+ * Objects are made and changed with the uverbs commands. Queues are rings that
+ * are shared with the kernel (mapped.h, post_mapped.c), so that neither posting
+ * nor polling need a call. With ROPCIE_MAPPED_QUEUES=0 in the environment, or
+ * an older kernel module, queues too are served by uverbs commands ("slow
+ * path", post.c); inline data is made here then, because uverbs does not carry
+ * it (inline.c). The extended polling and posting interfaces (cq_ex.c, qp_ex.c)
+ * are made of the plain ones.
  *
  * As everywhere in verbs: functions that return int return 0 or an errno,
  * functions that return a pointer return NULL and set errno.
@@ -15,16 +18,18 @@
 #define ROPCIE_H
 
 #include <pthread.h>
+#include <ropcie-abi.h>
 #include <stdatomic.h>
 
-#include <ropcie-abi.h>
-
 #include "inline.h"
+#include "mapped.h"
 #include "verbs_private.h"
 
 struct ropcie_context {
 	struct verbs_context ibv_ctx;
 	struct ropcie_abi_alloc_ucontext_resp abi;
+	/* Queues are mapped. */
+	bool mapped;
 };
 
 /* A thread domain: only counts its users. */
@@ -49,6 +54,10 @@ struct ropcie_cq {
 	pthread_mutex_t poll_lock;
 	bool single_threaded;
 	struct ibv_wc wc;
+	/* A mapped CQ; the lock guards the ring. */
+	pthread_mutex_t ring_lock;
+	struct ropcie_map map;
+	struct ropcie_ring ring;
 };
 
 struct ropcie_send_batch;
@@ -60,12 +69,44 @@ struct ropcie_qp {
 	struct ropcie_send_batch *batch;
 	uint32_t max_send_sge;
 	uint32_t max_recv_sge;
+	uint32_t max_inline;
+	/* Mapped queues; a lock guards posting to each. */
+	pthread_mutex_t sq_lock;
+	pthread_mutex_t rq_lock;
+	uint32_t max_send_wr;
+	uint32_t max_recv_wr;
+	struct ropcie_map map;
+	struct ropcie_ring sq;
+	struct ropcie_ring rq;
 };
 
 struct ropcie_srq {
 	struct verbs_srq vsrq;
 	uint32_t max_sge;
+	/* A mapped SRQ; the lock guards posting. */
+	pthread_mutex_t lock;
+	uint32_t max_wr;
+	struct ropcie_map map;
+	struct ropcie_ring ring;
 };
+
+struct ropcie_ah {
+	struct ibv_ah ibv_ah;
+	/* What mapped queues call it. */
+	uint32_t number;
+};
+
+static inline struct ropcie_context *to_rctx(const struct ibv_context *context)
+{
+	return (struct ropcie_context *)((char *)context -
+					 offsetof(struct ropcie_context,
+						  ibv_ctx.context));
+}
+
+static inline struct ropcie_ah *to_rah(struct ibv_ah *ah)
+{
+	return (struct ropcie_ah *)ah;
+}
 
 static inline struct ropcie_pd *to_rpd(struct ibv_pd *pd)
 {
@@ -141,6 +182,8 @@ int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 int ropcie_resize_cq(struct ibv_cq *cq, int cqe);
 int ropcie_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 int ropcie_destroy_cq(struct ibv_cq *cq);
+/* Drop the completions of a QP that is reset or destroyed (IBTA 10.3.1.1). */
+void ropcie_cq_forget(struct ibv_cq *cq, uint32_t qp_num);
 
 /* cq_ex.c: ibv_start_poll() and what follows it */
 void ropcie_init_cq_ex(struct ropcie_cq *cq);
@@ -179,6 +222,14 @@ int ropcie_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad_wr);
 int ropcie_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		     struct ibv_recv_wr **bad_wr);
+
+/* post_mapped.c: the same, to mapped queues */
+int ropcie_post_send_mapped(struct ropcie_qp *qp, struct ibv_send_wr *wr,
+			    struct ibv_send_wr **bad_wr);
+int ropcie_post_recv_mapped(struct ropcie_qp *qp, struct ibv_recv_wr *wr,
+			    struct ibv_recv_wr **bad_wr);
+int ropcie_post_srq_recv_mapped(struct ropcie_srq *srq, struct ibv_recv_wr *wr,
+				struct ibv_recv_wr **bad_wr);
 
 /* qp_ex.c: ibv_wr_start() and what follows it */
 int ropcie_init_qp_ex(struct ropcie_qp *qp,

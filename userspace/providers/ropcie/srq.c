@@ -5,58 +5,120 @@
 
 #include "ropcie.h"
 
+struct create_srq_resp {
+	struct ib_uverbs_create_srq_resp core;
+	struct ropcie_abi_create_queue_resp driver;
+};
+
+/* The process's part of an SRQ that the kernel has made. */
+static int finish(struct ropcie_srq *srq, struct ibv_context *context,
+		  const struct create_srq_resp *resp,
+		  const struct ibv_srq_attr *attr)
+{
+	int ret;
+
+	ret = ropcie_map_rings(context, &resp->driver, &srq->map, &srq->ring,
+			       1);
+	if (ret) {
+		ibv_cmd_destroy_srq(&srq->vsrq.srq);
+		return ret;
+	}
+	pthread_mutex_init(&srq->lock, NULL);
+	srq->max_wr = attr->max_wr;
+	srq->max_sge = attr->max_sge;
+	return 0;
+}
+
 struct ibv_srq *ropcie_create_srq(struct ibv_pd *pd,
 				  struct ibv_srq_init_attr *attr)
 {
-	struct ib_uverbs_create_srq_resp resp;
-	struct ibv_create_srq cmd;
-	struct ropcie_srq *rsrq;
+	struct {
+		struct ibv_create_srq core;
+		struct ropcie_abi_create_queue_req driver;
+	} cmd = { .driver = ropcie_queue_req(pd->context) };
+	struct create_srq_resp resp = {};
+	struct ropcie_srq *srq;
 	int ret;
 
-	rsrq = calloc(1, sizeof(*rsrq));
-	if (!rsrq)
+	srq = calloc(1, sizeof(*srq));
+	if (!srq)
 		return NULL;
 
-	ret = ibv_cmd_create_srq(pd, &rsrq->vsrq.srq, attr, &cmd, sizeof(cmd),
-				 &resp, sizeof(resp));
+	ret = ibv_cmd_create_srq(pd, &srq->vsrq.srq, attr, &cmd.core,
+				 sizeof(cmd), &resp.core, sizeof(resp));
+	if (!ret)
+		ret = finish(srq, pd->context, &resp, &attr->attr);
 	if (ret) {
-		free(rsrq);
+		free(srq);
 		errno = ret;
 		return NULL;
 	}
-	rsrq->vsrq.srq_type = IBV_SRQT_BASIC;
-	rsrq->max_sge = attr->attr.max_sge;
-	return &rsrq->vsrq.srq;
+	srq->vsrq.srq_type = IBV_SRQT_BASIC;
+	return &srq->vsrq.srq;
 }
 
 struct ibv_srq *ropcie_create_srq_ex(struct ibv_context *context,
 				     struct ibv_srq_init_attr_ex *attr)
 {
-	struct ib_uverbs_create_srq_resp resp;
-	struct ibv_create_xsrq cmd;
-	struct ropcie_srq *rsrq;
+	struct {
+		struct ibv_create_xsrq core;
+		struct ropcie_abi_create_queue_req driver;
+	} cmd = { .driver = ropcie_queue_req(context) };
+	struct create_srq_resp resp = {};
+	struct ropcie_srq *srq;
 	int ret;
 
-	rsrq = calloc(1, sizeof(*rsrq));
-	if (!rsrq)
+	srq = calloc(1, sizeof(*srq));
+	if (!srq)
 		return NULL;
 
-	ret = ibv_cmd_create_srq_ex(context, &rsrq->vsrq, attr, &cmd,
-				    sizeof(cmd), &resp, sizeof(resp));
+	ret = ibv_cmd_create_srq_ex(context, &srq->vsrq, attr, &cmd.core,
+				    sizeof(cmd), &resp.core, sizeof(resp));
+	if (!ret)
+		ret = finish(srq, context, &resp, &attr->attr);
 	if (ret) {
-		free(rsrq);
+		free(srq);
 		errno = ret;
 		return NULL;
 	}
-	rsrq->max_sge = attr->attr.max_sge;
-	return &rsrq->vsrq.srq;
+	return &srq->vsrq.srq;
 }
 
-int ropcie_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+/* Moves a mapped SRQ to a ring of another size. */
+static int resize(struct ropcie_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
+	struct ropcie_abi_create_queue_resp resp = {};
+	struct {
+		struct ibv_modify_srq core;
+		struct ropcie_abi_resize_srq_req driver;
+	} cmd = { .driver.resp = (uintptr_t)&resp };
+	struct ropcie_map old;
+	int ret;
+
+	pthread_mutex_lock(&srq->lock);
+	old = srq->map;
+	ret = ibv_cmd_modify_srq(&srq->vsrq.srq, attr, mask, &cmd.core,
+				 sizeof(cmd));
+	if (!ret)
+		ret = ropcie_map_rings(srq->vsrq.srq.context, &resp, &srq->map,
+				       &srq->ring, 1);
+	if (!ret)
+		srq->max_wr = attr->max_wr;
+	if (srq->map.addr != old.addr)
+		ropcie_unmap(&old);
+	pthread_mutex_unlock(&srq->lock);
+	return ret;
+}
+
+int ropcie_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr,
+		      int mask)
+{
+	struct ropcie_srq *srq = to_rsrq(ibsrq);
 	struct ibv_modify_srq cmd;
 
-	return ibv_cmd_modify_srq(srq, attr, mask, &cmd, sizeof(cmd));
+	if (srq->map.addr && mask & IBV_SRQ_MAX_WR)
+		return resize(srq, attr, mask);
+	return ibv_cmd_modify_srq(ibsrq, attr, mask, &cmd, sizeof(cmd));
 }
 
 int ropcie_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
@@ -80,7 +142,10 @@ int ropcie_destroy_srq(struct ibv_srq *srq)
 {
 	int ret = ibv_cmd_destroy_srq(srq);
 
-	if (!ret)
-		free(to_rsrq(srq));
-	return ret;
+	if (ret)
+		return ret;
+	ropcie_unmap(&to_rsrq(srq)->map);
+	pthread_mutex_destroy(&to_rsrq(srq)->lock);
+	free(to_rsrq(srq));
+	return 0;
 }

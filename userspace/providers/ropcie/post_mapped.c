@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+/*
+ * Posting to mapped queues: work requests are written to shared rings, and the
+ * kernel is called only when it is not looking.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "post.h"
+#include "ropcie.h"
+
+/* IBTA 9.4.1: the longest message. */
+#define MAX_MESSAGE (UINT64_C(1) << 31)
+
+static void fill_list(struct ropcie_abi_sge *dst, const struct ibv_sge *src,
+		      int num)
+{
+	int i;
+
+	for (i = 0; i < num; i++) {
+		dst[i].addr = src[i].addr;
+		dst[i].length = src[i].length;
+		dst[i].lkey = src[i].lkey;
+	}
+}
+
+/* Copies the data behind a list; EINVAL when it is more than @max. */
+static int fill_inline(struct ropcie_abi_send_wqe *wqe,
+		       const struct ibv_send_wr *wr, uint32_t max)
+{
+	char *to = (char *)wqe->sge;
+	uint32_t length = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		const struct ibv_sge *sge = &wr->sg_list[i];
+
+		if (sge->length > max - length)
+			return EINVAL;
+		memcpy(to + length, (const void *)(uintptr_t)sge->addr,
+		       sge->length);
+		length += sge->length;
+	}
+	wqe->num_sge = 0;
+	wqe->inline_length = length;
+	return 0;
+}
+
+static int check_length(const struct ibv_send_wr *wr)
+{
+	uint64_t length = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++)
+		length += wr->sg_list[i].length;
+	/* IBTA 9.4.5: an atomic returns 8 bytes. */
+	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	    wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		return length == sizeof(uint64_t) ? 0 : EINVAL;
+	return length <= MAX_MESSAGE ? 0 : EINVAL;
+}
+
+static void fill_operation(struct ropcie_abi_send_wqe *wqe,
+			   const struct ropcie_qp *qp,
+			   const struct ibv_send_wr *wr)
+{
+	switch (wr->opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+	case IBV_WR_RDMA_READ:
+		wqe->remote_addr = wr->wr.rdma.remote_addr;
+		wqe->rkey = wr->wr.rdma.rkey;
+		break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		wqe->remote_addr = wr->wr.atomic.remote_addr;
+		wqe->rkey = wr->wr.atomic.rkey;
+		wqe->compare_add = wr->wr.atomic.compare_add;
+		wqe->swap = wr->wr.atomic.swap;
+		break;
+	default:
+		if (qp->vqp.qp.qp_type != IBV_QPT_UD)
+			break;
+		wqe->ah = to_rah(wr->wr.ud.ah)->number;
+		wqe->remote_qpn = wr->wr.ud.remote_qpn;
+		wqe->remote_qkey = wr->wr.ud.remote_qkey;
+	}
+}
+
+static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct ropcie_abi_send_wqe *wqe;
+	int ret;
+
+	ret = ropcie_check_send(qp, wr);
+	if (ret)
+		return ret;
+	if (!qp->sq.ctl || ropcie_ring_used(&qp->sq) >= qp->max_send_wr)
+		return ENOMEM;
+	if (qp->vqp.qp.qp_type == IBV_QPT_UD && !wr->wr.ud.ah)
+		return EINVAL;
+	wqe = ropcie_ring_at(&qp->sq, qp->sq.next);
+	memset(wqe, 0, sizeof(*wqe));
+	wqe->wr_id = wr->wr_id;
+	wqe->opcode = wr->opcode;
+	wqe->flags = wr->send_flags;
+	wqe->imm = wr->imm_data;
+	fill_operation(wqe, qp, wr);
+	if (wr->send_flags & IBV_SEND_INLINE) {
+		ret = fill_inline(wqe, wr, qp->max_inline);
+	} else {
+		ret = check_length(wr);
+		wqe->num_sge = (uint32_t)wr->num_sge;
+		fill_list(wqe->sge, wr->sg_list, wr->num_sge);
+	}
+	if (!ret)
+		qp->sq.next++;
+	return ret;
+}
+
+int ropcie_post_send_mapped(struct ropcie_qp *qp, struct ibv_send_wr *wr,
+			    struct ibv_send_wr **bad_wr)
+{
+	enum ibv_qp_state state = qp->vqp.qp.state;
+	struct ibv_send_wr *none;
+	bool ring = false;
+	int ret = 0;
+
+	/* IBTA 10.8.3: not before RTS. */
+	if (state == IBV_QPS_RESET || state == IBV_QPS_INIT ||
+	    state == IBV_QPS_RTR) {
+		*bad_wr = wr;
+		return EINVAL;
+	}
+	pthread_mutex_lock(&qp->sq_lock);
+	for (; wr; wr = wr->next) {
+		ret = post_one_send(qp, wr);
+		if (ret) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	if (qp->sq.ctl)
+		ring = ropcie_ring_publish(&qp->sq);
+	pthread_mutex_unlock(&qp->sq_lock);
+	/* What was posted is posted: a device that is gone flushes it. */
+	if (ring)
+		ibv_cmd_post_send(&qp->vqp.qp, NULL, &none);
+	return ret;
+}
+
+static int post_recvs(struct ropcie_ring *ring, uint32_t max_wr,
+		      uint32_t max_sge, struct ibv_recv_wr *wr,
+		      struct ibv_recv_wr **bad_wr)
+{
+	struct ropcie_abi_recv_wqe *wqe;
+
+	for (; wr; wr = wr->next) {
+		*bad_wr = wr;
+		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > max_sge)
+			return EINVAL;
+		if (!ring->ctl || ropcie_ring_used(ring) >= max_wr)
+			return ENOMEM;
+		wqe = ropcie_ring_at(ring, ring->next);
+		wqe->wr_id = wr->wr_id;
+		wqe->num_sge = (uint32_t)wr->num_sge;
+		wqe->reserved = 0;
+		fill_list(wqe->sge, wr->sg_list, wr->num_sge);
+		ring->next++;
+	}
+	return 0;
+}
+
+int ropcie_post_recv_mapped(struct ropcie_qp *qp, struct ibv_recv_wr *wr,
+			    struct ibv_recv_wr **bad_wr)
+{
+	struct ibv_recv_wr *none;
+	bool ring = false;
+	int ret;
+
+	if (qp->vqp.qp.state == IBV_QPS_RESET || qp->vqp.qp.srq) {
+		*bad_wr = wr;
+		return EINVAL;
+	}
+	pthread_mutex_lock(&qp->rq_lock);
+	ret = post_recvs(&qp->rq, qp->max_recv_wr, qp->max_recv_sge, wr,
+			 bad_wr);
+	if (qp->rq.ctl)
+		ring = ropcie_ring_publish(&qp->rq);
+	pthread_mutex_unlock(&qp->rq_lock);
+	if (ring)
+		ibv_cmd_post_recv(&qp->vqp.qp, NULL, &none);
+	return ret;
+}
+
+int ropcie_post_srq_recv_mapped(struct ropcie_srq *srq, struct ibv_recv_wr *wr,
+				struct ibv_recv_wr **bad_wr)
+{
+	int ret;
+
+	pthread_mutex_lock(&srq->lock);
+	ret = post_recvs(&srq->ring, srq->max_wr, srq->max_sge, wr, bad_wr);
+	/* Who was refused for want of a receive tries again when it is time. */
+	ropcie_ring_publish(&srq->ring);
+	pthread_mutex_unlock(&srq->lock);
+	return ret;
+}
