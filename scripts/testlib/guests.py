@@ -5,6 +5,7 @@ A guest test is a file tests/guest/*.sh. Lines at its start tell how it is run:
 
   # lab: LAB-OPTION... [-- ARG...]    one run of it; several lines, several runs
   # lab-quick: yes                    the first of them is part of --quick
+  # lab-kernels: all                  the first of them runs on the other kernels too
 """
 
 import fnmatch
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from lablib.common import TOP, LabError
 
-_LINE = re.compile(r"^# lab(-quick)?: *(.*)$")
+_LINE = re.compile(r"^# lab(-quick|-kernels)?: *(.*)$")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class GuestTest:
     options: tuple
     args: tuple = ()
     quick: bool = False
+    all_kernels: bool = False
 
     def nodes(self):
         """How many guests it has."""
@@ -48,16 +50,18 @@ def _header(path):
                 return
             match = _LINE.match(line.rstrip("\n"))
             if match:
-                yield match.group(1) is not None, match.group(2)
+                yield match.group(1), match.group(2)
 
 
 def tests_of(path):
     """The runs that a file asks for."""
     stem = os.path.splitext(os.path.basename(path))[0]
-    runs, quick = [], False
-    for is_quick, text in _header(path):
-        if is_quick:
+    runs, quick, all_kernels = [], False, False
+    for what, text in _header(path):
+        if what == "-quick":
             quick = text == "yes"
+        elif what == "-kernels":
+            all_kernels = text == "all"
         else:
             words = shlex.split(text)
             cut = words.index("--") if "--" in words else len(words)
@@ -66,7 +70,7 @@ def tests_of(path):
         raise LabError(f"{path} has no '# lab:' line")
     numbered = len(runs) > 1
     return [GuestTest(f"{stem}.{number}" if numbered else stem, path, options, args,
-                      quick and number == 1)
+                      quick and number == 1, all_kernels and number == 1)
             for number, (options, args) in enumerate(runs, 1)]
 
 

@@ -123,7 +123,8 @@ def _guest_suite(series, all_tests):
         if not os.path.exists(os.path.join(BUILD, "bin", "rop_traffic")):
             runner.cmake("build-for-guests", BUILD)
         tests = [test for test in guests.find()
-                 if runner.wants(test.name) and (test.quick or all_tests and not runner.quick)]
+                 if runner.wants(test.name) and
+                 (test.quick if runner.quick else all_tests or test.all_kernels)]
         total = Result()
         for group in guests.batches(tests):
             part = runner.guest_batch(group, runner.kernel or series)

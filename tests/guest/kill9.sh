@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2
-# lab-quick: yes
 #
 # A program that is killed in mid-transfer leaves nothing behind: no object in
 # the kernel, and a device that works for the next program. The lab unloads the
 # modules at the end.
+# The argument is the number of turns.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
@@ -49,7 +49,7 @@ round() {
 }
 
 everybody=$(seq -s ' ' "$NODES")
-for turn in 1 2 3; do
+for ((turn = 1; turn <= ${1:-1}; turn++)); do
 	[ "$NODES" = 1 ] || round "node 2 killed, turn $turn" 2
 	[ "$NODES" = 1 ] || round "node 1 killed, turn $turn" 1
 	# shellcheck disable=SC2086

@@ -3,6 +3,7 @@
 # lab: --nodes 2
 # lab: --nodes 1 --link loopback
 # lab-quick: yes
+# lab-kernels: all
 #
 # SEND and RECV through the kernel's verbs, byte for byte, both ways, with each
 # way of polling: ropcie_ktest.ko at both ends, which are on two nodes, or the

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --no-setup -- 2
 # lab: --nodes 2 --no-setup --timeout 900 -- 10
-# lab-quick: yes
+# lab-kernels: all
 #
 # modules.sh [ROUNDS]: the modules come and go, ROUNDS times in every legal
 # order (default 50; CI makes 10; the nodes share them), with and without a loopback pair.

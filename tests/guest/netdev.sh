@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2
 # lab: --nodes 3
-# lab-quick: yes
+# lab-kernels: all
 #
 # The Ethernet interface of a RoPCIe device: IPv4 and IPv6 with every size of
 # frame, TCP with its data compared, MTU and its limits, statistics, carrier.

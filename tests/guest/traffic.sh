@@ -4,6 +4,7 @@
 # lab: --nodes 2
 # lab: --nodes 1 --link loopback -- --quick
 # lab-quick: yes
+# lab-kernels: all
 #
 # RC SEND/RECV with every byte verified. Arguments are given to rop_traffic;
 # --quick leaves out most of the large messages.

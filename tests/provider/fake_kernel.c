@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 /* Takes the place of libibverbs' commands in the test program. */
+#define _GNU_SOURCE /* memfd_create() */
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "fake_kernel.h"
 #include "ropcie.h"
+#include "uring.h"
 
 #define MAX_DEPTH 1024
 #define MAX_COMPLETIONS 4096
@@ -19,7 +23,16 @@ static struct {
 	struct ibv_wc wc[MAX_COMPLETIONS];
 	int wc_head;
 	int wc_tail;
+	struct ropcie_uring ring[2];
+	uint32_t ring_size;
+	uint32_t calls;
 } fake;
+
+#define RING_MEMORY (1 << 20)
+#define RING_STRIDE 256
+
+static struct ropcie_context mapped;
+static char *memory;
 
 void fake_reset(uint32_t depth)
 {
@@ -59,6 +72,64 @@ struct ibv_context *fake_context(void)
 	return &context.ibv_ctx.context;
 }
 
+struct ibv_context *fake_mapped_context(uint32_t size)
+{
+	struct ibv_context *context = &mapped.ibv_ctx.context;
+
+	if (memory) {
+		munmap(memory, RING_MEMORY);
+		close(context->cmd_fd);
+	}
+	context->cmd_fd = memfd_create("rings", 0);
+	if (context->cmd_fd < 0 || ftruncate(context->cmd_fd, RING_MEMORY))
+		return NULL;
+	memory = mmap(NULL, RING_MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED,
+		      context->cmd_fd, 0);
+	if (memory == MAP_FAILED)
+		return NULL;
+	mapped.mapped = true;
+	mapped.abi.max_inline_data = 128;
+	fake.ring_size = size;
+	return context;
+}
+
+/* As the driver does: indices first. */
+static void make_rings(const struct ropcie_abi_create_queue_req *req,
+		       struct ropcie_abi_create_queue_resp *resp, uint32_t num,
+		       uint32_t stride)
+{
+	uint32_t i;
+
+	memset(resp, 0, sizeof(*resp));
+	if (req->flags != ROPCIE_ABI_QUEUE_MAPPED)
+		return;
+	resp->mmap_length = RING_MEMORY;
+	for (i = 0; i < num; i++) {
+		struct ropcie_abi_ring_place *place = &resp->ring[i];
+		struct ropcie_uring *ring = &fake.ring[i];
+
+		place->ctl = i * (uint32_t)sizeof(struct ropcie_abi_ring);
+		place->entries = 4096 + i * RING_MEMORY / 2;
+		place->size = fake.ring_size;
+		place->stride = stride;
+		ring->ctl = (struct ropcie_abi_ring *)(memory + place->ctl);
+		ring->entries = memory + place->entries;
+		ring->size = place->size;
+		ring->stride = place->stride;
+		ropcie_uring_reset(ring);
+	}
+}
+
+struct ropcie_uring *fake_ring(int which)
+{
+	return &fake.ring[which];
+}
+
+uint32_t fake_calls(void)
+{
+	return fake.calls;
+}
+
 int fake_regions(void)
 {
 	return fake.regions;
@@ -75,9 +146,22 @@ int ibv_cmd_create_qp_ex(struct ibv_context *context, struct verbs_qp *vqp,
 			 struct ib_uverbs_create_qp_resp *resp,
 			 size_t resp_size)
 {
-	if (attr->cap.max_inline_data)
+	struct {
+		struct ibv_create_qp core;
+		struct ropcie_abi_create_queue_req driver;
+	} *req = (void *)cmd;
+	struct {
+		struct ib_uverbs_create_qp_resp core;
+		struct ropcie_abi_create_queue_resp driver;
+	} *answer = (void *)resp;
+
+	if (!req->driver.flags && attr->cap.max_inline_data)
 		return EINVAL;
+	make_rings(&req->driver, &answer->driver, 2, RING_STRIDE);
 	vqp->qp.context = context;
+	vqp->qp.send_cq = attr->send_cq;
+	vqp->qp.recv_cq = attr->recv_cq;
+	vqp->qp.qp_num = FAKE_QP_NUM;
 	vqp->qp.qp_type = attr->qp_type;
 	attr->cap.max_send_wr = fake.depth;
 	attr->cap.max_send_sge = FAKE_MAX_SGE;
@@ -90,6 +174,16 @@ int ibv_cmd_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 {
 	memset(attr, 0, sizeof(*attr));
 	memset(init_attr, 0, sizeof(*init_attr));
+	return 0;
+}
+
+int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		      struct ibv_modify_qp *cmd, size_t cmd_size)
+{
+	if (attr->qp_state == IBV_QPS_RESET) {
+		ropcie_uring_reset(&fake.ring[0]);
+		ropcie_uring_reset(&fake.ring[1]);
+	}
 	return 0;
 }
 
@@ -140,6 +234,7 @@ int ibv_cmd_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 {
 	uint32_t count = 0;
 
+	fake.calls += !wr;
 	for (; wr; wr = wr->next) {
 		int ret = take(wr);
 
@@ -153,12 +248,30 @@ int ibv_cmd_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	return 0;
 }
 
+int ibv_cmd_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		      struct ibv_recv_wr **bad_wr)
+{
+	fake.calls += !wr;
+	return 0;
+}
+
 int ibv_cmd_create_cq(struct ibv_context *context, int cqe,
 		      struct ibv_comp_channel *channel, int comp_vector,
 		      struct ibv_cq *cq, struct ibv_create_cq *cmd,
 		      size_t cmd_size, struct ib_uverbs_create_cq_resp *resp,
 		      size_t resp_size)
 {
+	struct {
+		struct ibv_create_cq core;
+		struct ropcie_abi_create_queue_req driver;
+	} *req = (void *)cmd;
+	struct {
+		struct ib_uverbs_create_cq_resp core;
+		struct ropcie_abi_create_queue_resp driver;
+	} *answer = (void *)resp;
+
+	make_rings(&req->driver, &answer->driver, 1,
+		   sizeof(struct ropcie_abi_cqe));
 	cq->context = context;
 	cq->cqe = cqe;
 	return 0;
@@ -185,6 +298,7 @@ int ibv_cmd_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 {
 	int count = 0;
 
+	fake.calls++;
 	while (count < num_entries && fake.wc_head < fake.wc_tail)
 		wc[count++] = fake.wc[fake.wc_head++];
 	return count;

@@ -15,6 +15,7 @@
 extern "C" {
 #endif
 
+#define FAKE_QP_NUM 17
 #define FAKE_LKEY_INLINE 0x1111u
 #define FAKE_MAX_SGE 4
 
@@ -41,6 +42,15 @@ struct fake_request fake_retire(void);
 /* A context without mapped queues. */
 struct ibv_context *fake_context(void);
 
+/* A context with mapped queues of so many entries, new each time. */
+struct ibv_context *fake_mapped_context(uint32_t size);
+
+/* The kernel's end of the queue that was created last: 0 send queue or CQ, 1 RQ. */
+struct ropcie_uring *fake_ring(int which);
+
+/* Doorbells, and polls that found an empty mapped CQ. */
+uint32_t fake_calls(void);
+
 /* Registered regions that are still there. */
 int fake_regions(void);
 
@@ -55,6 +65,10 @@ struct ibv_qp *ropcie_create_qp_ex(struct ibv_context *context,
 int ropcie_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		    struct ibv_qp_init_attr *init_attr);
 int ropcie_destroy_qp(struct ibv_qp *qp);
+int ropcie_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int ropcie_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		     struct ibv_recv_wr **bad_wr);
+void ropcie_cq_forget(struct ibv_cq *cq, uint32_t qp_num);
 int ropcie_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad_wr);
 struct ibv_cq *ropcie_create_cq(struct ibv_context *context, int cqe,

@@ -30,8 +30,9 @@ class Header(unittest.TestCase):
                          ("demo", ("--nodes", "2", "--link", "ntb"), (), False))
 
     def test_several_lines_are_several_runs_and_the_first_is_quick(self):
-        first, second = tests_of("# lab:\n# lab: --nodes 3\n# lab-quick: yes\n")
+        first, second = tests_of("# lab:\n# lab: --nodes 3\n# lab-quick: yes\n# lab-kernels: all\n")
         self.assertEqual((first.name, first.options, first.quick), ("demo.1", (), True))
+        self.assertEqual((first.all_kernels, second.all_kernels), (True, False))
         self.assertEqual((second.name, second.options, second.quick), ("demo.2", ("--nodes", "3"), False))
 
     def test_arguments_stand_behind_two_dashes(self):

@@ -38,11 +38,13 @@ static int create_in_kernel(struct ibv_context *context, struct ropcie_qp *qp,
 static int create_qp(struct ibv_context *context, struct ropcie_qp *qp,
 		     struct ibv_qp_init_attr_ex *attr)
 {
+	const struct ropcie_context *ctx = to_rctx(context);
 	uint32_t max_inline = attr->cap.max_inline_data;
 	bool sends = attr->qp_type != IBV_QPT_XRC_RECV;
 	int ret;
 
-	if (max_inline > ROPCIE_MAX_INLINE_DATA)
+	if (max_inline > (ctx->mapped ? ctx->abi.max_inline_data :
+					ROPCIE_MAX_INLINE_DATA))
 		return EINVAL;
 
 	ret = create_in_kernel(context, qp, attr);

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+// Mapped queues of libropcie: what it writes to the rings, when it calls the
+// kernel, and how it takes completions.
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <ropcie-abi.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "fake_kernel.h"
+#include "uring.h"
+
+namespace {
+
+constexpr uint32_t kDepth = 5;
+constexpr uint32_t kRing = 8;
+
+class MappedQp : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_reset(kDepth);
+    pd_.context = fake_mapped_context(kRing);
+    ASSERT_NE(pd_.context, nullptr);
+    ibv_qp_init_attr attr{};
+    attr.qp_type = IBV_QPT_RC;
+    attr.cap = {.max_send_wr = kDepth,
+                .max_recv_wr = kDepth,
+                .max_send_sge = 2,
+                .max_recv_sge = 2,
+                .max_inline_data = 64};
+    qp_ = ropcie_create_qp(&pd_, &attr);
+    ASSERT_NE(qp_, nullptr);
+    EXPECT_EQ(attr.cap.max_inline_data, 64);
+    qp_->state = IBV_QPS_RTS;
+  }
+
+  void TearDown() override { EXPECT_EQ(ropcie_destroy_qp(qp_), 0); }
+
+  int Send(uint64_t wr_id, unsigned int flags, ibv_sge* sge = nullptr) {
+    ibv_send_wr wr{};
+    wr.wr_id = wr_id;
+    wr.opcode = IBV_WR_SEND;
+    wr.sg_list = sge;
+    wr.num_sge = sge != nullptr ? 1 : 0;
+    wr.send_flags = flags;
+    ibv_send_wr* bad = nullptr;
+    return ropcie_post_send(qp_, &wr, &bad);
+  }
+
+  int Receive(uint64_t wr_id) {
+    ibv_recv_wr wr{};
+    wr.wr_id = wr_id;
+    ibv_recv_wr* bad = nullptr;
+    return ropcie_post_recv(qp_, &wr, &bad);
+  }
+
+  // A copy of the next send queue entry, as the kernel takes it.
+  std::vector<uint64_t> Take() {
+    std::vector<uint64_t> entry(fake_ring(0)->stride / sizeof(uint64_t));
+    ropcie_uring_take(fake_ring(0), entry.data());
+    return entry;
+  }
+
+  ibv_pd pd_{};
+  ibv_qp* qp_ = nullptr;
+};
+
+TEST_F(MappedQp, WritesTheRequestToTheRing) {
+  ibv_sge sge{.addr = 0x1234, .length = 99, .lkey = 7};
+  ASSERT_EQ(Send(42, IBV_SEND_SIGNALED, &sge), 0);
+  ASSERT_EQ(ropcie_uring_ready(fake_ring(0)), 1);
+  const auto memory = Take();
+  const auto* wqe = reinterpret_cast<const ropcie_abi_send_wqe*>(memory.data());
+  EXPECT_EQ(wqe->wr_id, 42);
+  EXPECT_EQ(wqe->opcode, IBV_WR_SEND);
+  EXPECT_EQ(wqe->flags, IBV_SEND_SIGNALED);
+  ASSERT_EQ(wqe->num_sge, 1);
+  EXPECT_EQ(wqe->sge[0].addr, 0x1234);
+  EXPECT_EQ(wqe->sge[0].length, 99);
+  EXPECT_EQ(wqe->sge[0].lkey, 7);
+}
+
+TEST_F(MappedQp, WritesInlineDataToTheRing) {
+  std::string data(64, 'x');
+  ibv_sge sge{.addr = reinterpret_cast<uintptr_t>(data.data()),
+              .length = 64,
+              .lkey = 0};
+  ASSERT_EQ(Send(1, IBV_SEND_INLINE, &sge), 0);
+  sge.length = 65;
+  EXPECT_EQ(Send(2, IBV_SEND_INLINE, &sge), EINVAL);
+  ASSERT_EQ(ropcie_uring_ready(fake_ring(0)), 1);
+  const auto memory = Take();
+  const auto* wqe = reinterpret_cast<const ropcie_abi_send_wqe*>(memory.data());
+  EXPECT_EQ(wqe->num_sge, 0);
+  ASSERT_EQ(wqe->inline_length, 64);
+  EXPECT_EQ(std::memcmp(wqe->sge, data.data(), 64), 0);
+}
+
+TEST_F(MappedQp, CallsOnlyAKernelThatDoesNotLook) {
+  ropcie_uring_want_call(fake_ring(0), true);
+  ASSERT_EQ(Send(1, 0), 0);
+  EXPECT_EQ(fake_calls(), 1);
+  ropcie_uring_want_call(fake_ring(0), false);
+  ASSERT_EQ(Send(2, 0), 0);
+  EXPECT_EQ(fake_calls(), 1);
+  ropcie_uring_want_call(fake_ring(1), false);
+  ASSERT_EQ(Receive(1), 0);
+  EXPECT_EQ(fake_calls(), 1);
+  ropcie_uring_want_call(fake_ring(1), true);
+  ASSERT_EQ(Receive(2), 0);
+  EXPECT_EQ(fake_calls(), 2);
+}
+
+TEST_F(MappedQp, IsFullAtWhatWasAskedForUntilRequestsAreComplete) {
+  for (uint32_t i = 0; i < kDepth; ++i) {
+    ASSERT_EQ(Send(i, 0), 0);
+    ASSERT_EQ(Receive(i), 0);
+  }
+  EXPECT_EQ(Send(9, 0), ENOMEM);
+  EXPECT_EQ(Receive(9), ENOMEM);
+  Take();
+  EXPECT_EQ(Send(9, 0), ENOMEM);
+  ropcie_uring_release(fake_ring(0), 1);
+  ropcie_uring_release(fake_ring(1), 1);
+  EXPECT_EQ(Send(9, 0), 0);
+  EXPECT_EQ(Receive(9), 0);
+  EXPECT_EQ(Send(10, 0), ENOMEM);
+}
+
+TEST_F(MappedQp, TakesNothingBeforeItsTime) {
+  for (const ibv_qp_state state : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR}) {
+    qp_->state = state;
+    EXPECT_EQ(Send(1, 0), EINVAL);
+    EXPECT_EQ(Receive(1), state == IBV_QPS_RESET ? EINVAL : 0);
+  }
+  qp_->state = IBV_QPS_ERR;
+  EXPECT_EQ(Send(1, 0), 0);
+}
+
+TEST_F(MappedQp, IsEmptyAfterReset) {
+  ASSERT_EQ(Send(1, 0), 0);
+  ASSERT_EQ(Receive(1), 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(ropcie_modify_qp(qp_, &attr, IBV_QP_STATE), 0);
+  for (uint32_t i = 0; i < kDepth; ++i) {
+    ASSERT_EQ(Send(i, 0), 0);
+  }
+  EXPECT_EQ(ropcie_uring_ready(fake_ring(0)), kDepth);
+  EXPECT_EQ(ropcie_uring_ready(fake_ring(1)), 0);
+}
+
+class MappedCq : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_reset(kDepth);
+    cq_ = ropcie_create_cq(fake_mapped_context(kRing), kRing, nullptr, 0);
+    ASSERT_NE(cq_, nullptr);
+  }
+
+  void TearDown() override { EXPECT_EQ(ropcie_destroy_cq(cq_), 0); }
+
+  static void Complete(uint64_t wr_id, uint32_t qp_num = 3) {
+    ropcie_abi_cqe cqe{};
+    cqe.wr_id = wr_id;
+    cqe.qp_num = qp_num;
+    ASSERT_LT(ropcie_uring_used(fake_ring(0)), kRing);
+    ropcie_uring_put(fake_ring(0), &cqe);
+  }
+
+  std::vector<uint64_t> Poll(int num) {
+    std::array<ibv_wc, 16> wc{};
+    const int got = ropcie_poll_cq(cq_, num, wc.data());
+    std::vector<uint64_t> ids;
+    for (int i = 0; i < got; ++i) {
+      ids.push_back(wc.at(static_cast<size_t>(i)).wr_id);
+    }
+    return ids;
+  }
+
+  ibv_cq* cq_ = nullptr;
+};
+
+using Ids = std::vector<uint64_t>;
+
+TEST_F(MappedCq, PollTakesInOrderAndCallsOnlyWhenThereIsNothing) {
+  for (uint64_t round = 0; round < 20; ++round) {
+    Complete(3 * round);
+    Complete(3 * round + 1);
+    Complete(3 * round + 2);
+    EXPECT_EQ(Poll(2), (Ids{3 * round, 3 * round + 1}));
+    EXPECT_EQ(Poll(2), (Ids{3 * round + 2}));
+    EXPECT_EQ(fake_calls(), round);
+    EXPECT_EQ(Poll(2), Ids{});
+    EXPECT_EQ(fake_calls(), round + 1);
+  }
+}
+
+TEST_F(MappedCq, CompletionsKeepWhatTheyAre) {
+  ropcie_abi_cqe cqe{};
+  cqe.status = IBV_WC_REM_ACCESS_ERR;
+  cqe.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+  cqe.byte_len = 77;
+  cqe.imm = 0x01020304;
+  cqe.qp_num = 5;
+  cqe.src_qp = 6;
+  cqe.flags = ROPCIE_ABI_WC_GRH | ROPCIE_ABI_WC_IMM;
+  ropcie_uring_put(fake_ring(0), &cqe);
+  ibv_wc wc{};
+  ASSERT_EQ(ropcie_poll_cq(cq_, 1, &wc), 1);
+  EXPECT_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+  EXPECT_EQ(wc.byte_len, 77);
+  EXPECT_EQ(wc.imm_data, 0x01020304U);
+  EXPECT_EQ(wc.qp_num, 5);
+  EXPECT_EQ(wc.src_qp, 6);
+  EXPECT_EQ(wc.wc_flags,
+            static_cast<unsigned int>(IBV_WC_GRH | IBV_WC_WITH_IMM));
+}
+
+TEST_F(MappedCq, ForgetsOneQueuePairsCompletionsAndKeepsTheOrderOfTheRest) {
+  for (uint64_t i = 0; i < 5; ++i) {
+    Complete(i);
+  }
+  EXPECT_EQ(Poll(5), (Ids{0, 1, 2, 3, 4}));
+  const std::array<uint32_t, 7> qp = {1, 2, 1, 1, 3, 1, 2};
+  for (uint64_t i = 0; i < qp.size(); ++i) {
+    Complete(i, qp.at(i));
+  }
+  ropcie_cq_forget(cq_, 1);
+  EXPECT_EQ(ropcie_uring_used(fake_ring(0)), 3);
+  Complete(7);
+  EXPECT_EQ(Poll(8), (Ids{1, 4, 6, 7}));
+  ropcie_cq_forget(cq_, 1);
+  EXPECT_EQ(Poll(8), Ids{});
+}
+
+}  // namespace
