@@ -74,6 +74,7 @@ static inline void ropcie_uring_take(struct ropcie_uring *ring, void *entry)
 static inline void ropcie_uring_release(const struct ropcie_uring *ring,
 					u32 tail)
 {
+	/* The kernel has read entries before tail moves past them. */
 	if (ring->ctl)
 		smp_store_release(&ring->ctl->tail, tail);
 }

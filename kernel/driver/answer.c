@@ -91,12 +91,12 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 			continue;
 		if (!qp->rsp.starved)
 			return false;
+		ropcie_uring_want_call(&qp->rq.uring, true);
 		/*
 		 * Receives posted since they were counted must not wait for
 		 * the next request. Pairs with the barrier in
-		 * ropcie_post_recv().
+		 * ropcie_post_recv(), and with the process's.
 		 */
-		ropcie_uring_want_call(&qp->rq.uring, true);
 		smp_mb();
 		if (ropcie_rq_ready(&qp->rq))
 			replenish(qp);

@@ -92,6 +92,7 @@ static void move_completions(struct ropcie_cq *to, const struct ropcie_cq *from,
 			       to->uring.stride);
 		to->uring.next = from->uring.next;
 		WRITE_ONCE(to->uring.ctl->tail, first);
+		/* As in ropcie_uring_put(). */
 		smp_store_release(&to->uring.ctl->head, to->uring.next);
 		return;
 	}

@@ -28,7 +28,7 @@ static struct {
 	uint32_t calls;
 } fake;
 
-#define RING_MEMORY (1 << 20)
+#define RING_MEMORY 0x100000
 #define RING_STRIDE 256
 
 static struct ropcie_context mapped;

@@ -105,9 +105,11 @@ struct ropcie_abi_create_queue_req {
 /**
  * struct ropcie_abi_ring - indices of a shared ring, in shared memory
  * @head: entries that were ever filled, modulo 2^32; the filling side writes it
+ * @reserved0: so that the two sides write to different cache lines
  * @tail: entries that the taking side is done with
  * @wake: of rings that the kernel takes from: a filled entry needs a doorbell.
  *	Read it behind a full barrier after @head was written.
+ * @reserved1: as @reserved0
  *
  * Entry n is at (n modulo size) * stride of the ring. Both indices are 0 after
  * creation and after the queue pair's transition to RESET.
