@@ -74,9 +74,10 @@ static inline void ropcie_uring_take(struct ropcie_uring *ring, void *entry)
 static inline void ropcie_uring_release(const struct ropcie_uring *ring,
 					u32 tail)
 {
+	if (!ring->ctl)
+		return;
 	/* The kernel has read entries before tail moves past them. */
-	if (ring->ctl)
-		smp_store_release(&ring->ctl->tail, tail);
+	smp_store_release(&ring->ctl->tail, tail);
 }
 
 /*

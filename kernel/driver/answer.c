@@ -48,11 +48,18 @@ static u32 credits(struct ropcie_qp *qp)
 	return ready ? ready - ropcie_rsp_holds_receive(&qp->rsp) : 0;
 }
 
+/* A process that posts receives calls when somebody waits for them. */
+static void want_receives(struct ropcie_qp *qp)
+{
+	ropcie_uring_want_call(&qp->rq.uring,
+			       qp->rsp.starved || qp->state == IB_QPS_ERR);
+}
+
 /* There are receives again for a peer that was told that there were none. */
 static void replenish(struct ropcie_qp *qp)
 {
 	ropcie_rsp_replenished(&qp->rsp);
-	ropcie_uring_want_call(&qp->rq.uring, false);
+	want_receives(qp);
 }
 
 static void count_answer(struct ropcie_dev *dev, const struct ropcie_hdr *hdr)
@@ -89,16 +96,16 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 		spent += hdr.frag_len + ROPCIE_SLOT_SIZE;
 		if (hdr.op != ROPCIE_OP_ACK)
 			continue;
+		want_receives(qp);
 		if (!qp->rsp.starved)
 			return false;
-		ropcie_uring_want_call(&qp->rq.uring, true);
 		/*
 		 * Receives posted since they were counted must not wait for
 		 * the next request. Pairs with the barrier in
 		 * ropcie_post_recv(), and with the process's.
 		 */
 		smp_mb();
-		if (ropcie_rq_ready(&qp->rq))
+		if (credits(qp))
 			replenish(qp);
 	}
 	return false;
@@ -114,7 +121,7 @@ bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
 	if (qp->state == IB_QPS_RESET ||
 	    (qp->state == IB_QPS_ERR && !qp->rsp.dead))
 		return false;
-	if (qp->rsp.starved && ropcie_rq_ready(&qp->rq))
+	if (qp->rsp.starved && credits(qp))
 		replenish(qp);
 	more = answer_loop(qp, budget, &denied);
 	if (denied) {

@@ -145,10 +145,11 @@ static int ropcie_alloc_ucontext(struct ib_ucontext *ibuc,
 	ret = ib_copy_from_udata(&req, udata, min(sizeof(req), udata->inlen));
 	if (ret)
 		return ret;
-	if (req.comp_mask)
+	if (req.comp_mask & ~ROPCIE_ABI_CTX_FEATURES_ALL)
 		return -EOPNOTSUPP;
 	if (req.reserved)
 		return -EINVAL;
+	resp.comp_mask = req.comp_mask;
 	return ib_copy_to_udata(udata, &resp,
 				min(sizeof(resp), udata->outlen));
 }

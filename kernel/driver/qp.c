@@ -470,8 +470,11 @@ static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 		start_responder(qp);
 	if (next == IB_QPS_RTS && cur == IB_QPS_RTR)
 		start_requester(qp);
-	if (next == IB_QPS_RTS && cur == IB_QPS_SQE)
+	if (next == IB_QPS_RTS && cur == IB_QPS_SQE) {
+		/* What was posted in SQE is flushed, not sent. */
+		ropcie_qp_flush_sends(qp, &after);
 		ropcie_req_resume(&qp->req);
+	}
 	WRITE_ONCE(qp->qkey, qp->attr.qkey);
 	qp->req.attr.timeout_ns = timeout_ns(qp->attr.timeout);
 	qp->req.attr.retry_cnt = qp->attr.retry_cnt;

@@ -596,15 +596,17 @@ struct ropcie_shared *ropcie_map_queue(struct ib_udata *udata,
  * ropcie_pull_sends() - take over what the process has posted
  * @qp: its lock is held
  *
- * As long as there is room; not before the state allows it.
+ * As long as there is room, but not for long; not before the state allows it.
+ *
+ * Return: how many.
  */
-void ropcie_pull_sends(struct ropcie_qp *qp);
+u32 ropcie_pull_sends(struct ropcie_qp *qp);
 
 /* The same for a receive queue; its post_lock is not held. */
 void ropcie_pull_recvs(struct ropcie_rq *rq);
 
 /* The same, with post_lock held. */
-void ropcie_pull_recvs_locked(struct ropcie_rq *rq);
+u32 ropcie_pull_recvs_locked(struct ropcie_rq *rq);
 
 /**
  * ropcie_sends_left() - before the engine stops: has the process posted more?
@@ -843,6 +845,9 @@ bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
  * driver is held.
  */
 void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after);
+
+/* Flush all that is in the send queue; qp->lock is held. */
+void ropcie_qp_flush_sends(struct ropcie_qp *qp, struct ropcie_after *after);
 
 /* An asynchronous event to raise when the locks are released. */
 static inline void ropcie_after_event(struct ropcie_after *after,

@@ -131,8 +131,9 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 	if (mask & ~(IB_SRQ_MAX_WR | IB_SRQ_LIMIT))
 		return -EOPNOTSUPP;
 	if (srq->shared && mask & IB_SRQ_MAX_WR)
-		ret = ib_copy_from_udata(&req, udata,
-					 min(sizeof(req), udata->inlen));
+		ret = udata->inlen == sizeof(req) ?
+			      ib_copy_from_udata(&req, udata, sizeof(req)) :
+			      -EINVAL;
 	else if (ropcie_udata_unknown(udata))
 		ret = -EOPNOTSUPP;
 	if (ret)
@@ -154,7 +155,9 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 		}
 	}
 	spin_lock_irqsave(&rq->post_lock, flags);
-	ropcie_pull_recvs_locked(rq);
+	/* All of the ring that is given up; the queue's size is the end. */
+	while (ropcie_pull_recvs_locked(rq))
+		;
 	max_wr = mask & IB_SRQ_MAX_WR ? attr->max_wr : rq->max_wr;
 	limit = mask & IB_SRQ_LIMIT ? attr->srq_limit : srq->limit;
 	if (limit > max_wr || rq->head - rq->tail > max_wr) {

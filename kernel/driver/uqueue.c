@@ -22,6 +22,9 @@ static_assert(offsetof(struct ropcie_abi_sge, length) ==
 static_assert(offsetof(struct ropcie_abi_sge, lkey) ==
 	      offsetof(struct ib_sge, lkey));
 
+/* Entries that are taken over at a time: interrupts are off meanwhile. */
+#define PULL_BATCH 64
+
 int ropcie_wants_mapped(struct ib_udata *udata)
 {
 	struct ropcie_abi_create_queue_req req = {};
@@ -161,9 +164,7 @@ static int fill_send(struct ropcie_qp *qp,
 	return ropcie_fill_send(qp, &u.wr, has_data ? &in : NULL, wqe);
 }
 
-/* What could not be understood fails in its turn (IBTA 10.8.2.1, immediate
- * errors are the process's to find).
- */
+/* What could not be understood fails in its turn. */
 static void make_bad(struct ropcie_send_wqe *wqe)
 {
 	wqe->op = ROPCIE_LOCAL_BAD;
@@ -178,10 +179,14 @@ static void pull_send(struct ropcie_qp *qp)
 	int ret;
 
 	ropcie_uring_take(&qp->sq_uring, qp->sq_uwqe);
-	/* The address handle that it names stays meanwhile. */
-	xa_lock(&qp->dev->ahs);
-	ret = fill_send(qp, qp->sq_uwqe, wqe);
-	xa_unlock(&qp->dev->ahs);
+	if (ropcie_is_ud(qp)) {
+		/* The address handle that it names stays meanwhile. */
+		xa_lock(&qp->dev->ahs);
+		ret = fill_send(qp, qp->sq_uwqe, wqe);
+		xa_unlock(&qp->dev->ahs);
+	} else {
+		ret = fill_send(qp, qp->sq_uwqe, wqe);
+	}
 	if (ret)
 		make_bad(wqe);
 	ropcie_req_post(&qp->req);
@@ -195,18 +200,20 @@ static bool may_pull(const struct ropcie_qp *qp)
 	       ropcie_req_pending(&qp->req) < qp->sq_max_wr;
 }
 
-void ropcie_pull_sends(struct ropcie_qp *qp)
+u32 ropcie_pull_sends(struct ropcie_qp *qp)
 {
 	unsigned long flags;
+	u32 num = 0;
 
 	lockdep_assert_held(&qp->lock);
 	if (!may_pull(qp))
-		return;
+		return 0;
 	spin_lock_irqsave(&qp->sq_lock, flags);
 	ropcie_uring_want_call(&qp->sq_uring, false);
-	while (may_pull(qp))
+	for (; num < PULL_BATCH && may_pull(qp); num++)
 		pull_send(qp);
 	spin_unlock_irqrestore(&qp->sq_lock, flags);
+	return num;
 }
 
 bool ropcie_sends_left(struct ropcie_qp *qp)
@@ -221,22 +228,25 @@ bool ropcie_sends_left(struct ropcie_qp *qp)
 	return may_pull(qp);
 }
 
-void ropcie_pull_recvs_locked(struct ropcie_rq *rq)
+u32 ropcie_pull_recvs_locked(struct ropcie_rq *rq)
 {
-	struct ropcie_recv_wqe *wqe;
+	const struct ropcie_abi_recv_wqe *uwqe = rq->uwqe;
+	u32 num;
+	bool ok;
 
 	lockdep_assert_held(&rq->post_lock);
-	while (rq->head - rq->tail < rq->max_wr &&
-	       ropcie_uring_ready(&rq->uring)) {
+	for (num = 0; num < PULL_BATCH && rq->head - rq->tail < rq->max_wr &&
+		      ropcie_uring_ready(&rq->uring); num++) {
 		ropcie_uring_take(&rq->uring, rq->uwqe);
-		wqe = ropcie_rq_at(rq, rq->head);
-		ropcie_fill_recv(wqe, rq->uwqe->wr_id,
-				 (struct ib_sge *)rq->uwqe->sge,
-				 rq->uwqe->num_sge <= rq->max_sge ?
-					 rq->uwqe->num_sge : 0);
+		/* What can not be understood has no room. */
+		ok = !uwqe->reserved && uwqe->num_sge <= rq->max_sge;
+		ropcie_fill_recv(ropcie_rq_at(rq, rq->head), uwqe->wr_id,
+				 (const struct ib_sge *)uwqe->sge,
+				 ok ? uwqe->num_sge : 0);
 		/* Pairs with ropcie_rq_ready(). */
 		smp_store_release(&rq->head, rq->head + 1);
 	}
+	return num;
 }
 
 void ropcie_pull_recvs(struct ropcie_rq *rq)

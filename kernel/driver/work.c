@@ -252,6 +252,8 @@ static void send_complete(struct ropcie_qp *qp,
 		.port_num = 1,
 	};
 
+	/* Whoever polls the completion may post in its place. */
+	ropcie_uring_release(&qp->sq_uring, qp->req.tail);
 	if (!comp->status)
 		count_sent(qp->dev, comp);
 	if (!comp->status && !(comp->flags & ROPCIE_WR_SIGNALED))
@@ -260,12 +262,19 @@ static void send_complete(struct ropcie_qp *qp,
 	ropcie_cq_add(to_rcq(qp->ibqp.send_cq), &wc, comp->status, after);
 }
 
-static void flush_sends(struct ropcie_qp *qp, struct ropcie_after *after)
+void ropcie_qp_flush_sends(struct ropcie_qp *qp, struct ropcie_after *after)
 {
+	u32 left = qp->sq_max_wr;
 	struct ropcie_req_comp comp;
+	u32 pulled;
 
-	while (ropcie_req_flush(&qp->req, &comp))
-		send_complete(qp, &comp, after);
+	/* Not for ever, when somebody posts all the while. */
+	do {
+		pulled = ropcie_pull_sends(qp);
+		while (ropcie_req_flush(&qp->req, &comp))
+			send_complete(qp, &comp, after);
+		left -= min(left, pulled);
+	} while (pulled && left);
 }
 
 /*
@@ -276,8 +285,7 @@ static bool flush(struct ropcie_qp *qp, struct ropcie_after *after)
 {
 	u32 left = qp->rq.max_wr + 1;
 
-	ropcie_pull_sends(qp);
-	flush_sends(qp, after);
+	ropcie_qp_flush_sends(qp, after);
 	while (left && ropcie_recv_current(qp)) {
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR, after);
 		left--;
@@ -302,7 +310,7 @@ static void complete_sends(struct ropcie_qp *qp, struct ropcie_after *after)
 		return;
 	}
 	WRITE_ONCE(qp->state, IB_QPS_SQE);
-	flush_sends(qp, after);
+	ropcie_qp_flush_sends(qp, after);
 }
 
 void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
@@ -465,7 +473,7 @@ bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
 	if (qp->state == IB_QPS_ERR)
 		more |= flush(qp, after);
 	else if (qp->state == IB_QPS_SQE)
-		flush_sends(qp, after);
+		ropcie_qp_flush_sends(qp, after);
 	check_drained(qp, after);
 	arm_timer(qp);
 	if (qp->tx.peer)

@@ -148,6 +148,8 @@ TEST_F(MappedQp, IsEmptyAfterReset) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   ASSERT_EQ(ropcie_modify_qp(qp_, &attr, IBV_QP_STATE), 0);
+  EXPECT_EQ(Send(1, 0), EINVAL);
+  qp_->state = IBV_QPS_RTS;
   for (uint32_t i = 0; i < kDepth; ++i) {
     ASSERT_EQ(Send(i, 0), 0);
   }

@@ -147,7 +147,7 @@ struct ropcie_abi_ring_place {
  * @ring: of a QP: send queue, receive queue (none with an SRQ). Of the others:
  *	the first one
  *
- * All zero when the queue is not mapped. Entries are a struct ropcie_abi_send_wqe,
+ * Not written when the queue is not mapped. Entries are a struct ropcie_abi_send_wqe,
  * ropcie_abi_recv_wqe, ropcie_abi_cqe. Resizing moves a queue to new memory, with
  * indices where they were; what it takes out of the old memory it takes with the
  * call.
@@ -194,7 +194,8 @@ struct ropcie_abi_sge {
  * @inline_length: with the flag inline: bytes of data in the place of @sge
  * @imm: immediate data (big-endian), or key to invalidate
  * @rkey: RDMA and atomic operations
- * @ah: datagrams: number of the address handle
+ * @ah: datagrams: number of the address handle, which stays until the work
+ *	request is complete (as ibv_post_send() has it)
  * @remote_qpn: datagrams
  * @remote_qkey: datagrams
  * @reserved: zero

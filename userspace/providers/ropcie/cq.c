@@ -182,7 +182,12 @@ static int take(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc)
 
 static int poll_mapped(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc)
 {
-	int n = take(cq, num_entries, wc), ret;
+	int n, ret;
+
+	/* It was lost when it was resized. */
+	if (!cq->ring.ctl)
+		return -1;
+	n = take(cq, num_entries, wc);
 
 	if (n || num_entries <= 0)
 		return n;
@@ -198,7 +203,7 @@ void ropcie_cq_forget(struct ibv_cq *ibcq, uint32_t qp_num)
 	const struct ropcie_abi_cqe *cqe;
 	uint32_t i, dropped = 0;
 
-	if (!cq->map.addr)
+	if (!ring->ctl)
 		return;
 	/* The rest moves towards the end; the kernel goes on behind that. */
 	pthread_mutex_lock(&cq->ring_lock);
@@ -249,18 +254,14 @@ int ropcie_resize_cq(struct ibv_cq *cq, int cqe)
 	} resp = {};
 	struct ropcie_cq *rcq = to_rcq(cq);
 	struct ibv_resize_cq cmd;
-	struct ropcie_map old;
 	int ret;
 
 	pthread_mutex_lock(&rcq->ring_lock);
-	old = rcq->map;
 	ret = ibv_cmd_resize_cq(cq, cqe, &cmd, sizeof(cmd), &resp.core,
 				sizeof(resp));
-	if (!ret)
-		ret = ropcie_map_rings(cq->context, &resp.driver, &rcq->map,
-				       &rcq->ring, 1);
-	if (rcq->map.addr != old.addr)
-		ropcie_unmap(&old);
+	if (!ret && rcq->map.addr)
+		ret = ropcie_remap_ring(cq->context, &resp.driver, &rcq->map,
+					&rcq->ring);
 	pthread_mutex_unlock(&rcq->ring_lock);
 	return ret;
 }

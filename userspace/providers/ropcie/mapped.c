@@ -52,6 +52,23 @@ int ropcie_map_rings(struct ibv_context *context,
 	return 0;
 }
 
+int ropcie_remap_ring(struct ibv_context *context,
+		      const struct ropcie_abi_create_queue_resp *resp,
+		      struct ropcie_map *map, struct ropcie_ring *ring)
+{
+	struct ropcie_map old = *map;
+	int ret;
+
+	ret = ropcie_map_rings(context, resp, map, ring, 1);
+	if (ret) {
+		/* The old memory stays, so that this is still a mapped queue. */
+		ring->ctl = NULL;
+		return ret;
+	}
+	ropcie_unmap(&old);
+	return 0;
+}
+
 void ropcie_unmap(struct ropcie_map *map)
 {
 	if (map->addr)

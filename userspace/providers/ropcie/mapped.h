@@ -35,6 +35,20 @@ struct ropcie_abi_create_queue_req
 ropcie_queue_req(const struct ibv_context *context);
 
 /**
+ * ropcie_remap_ring - map the ring that a queue was moved to
+ * @context: the queue's context
+ * @resp: the kernel's answer
+ * @map: the old memory, which is unmapped
+ * @ring: its ring, which goes on where it was
+ *
+ * When that fails, the queue is lost: @ring has no ring then. Returns 0 or an
+ * errno.
+ */
+int ropcie_remap_ring(struct ibv_context *context,
+		      const struct ropcie_abi_create_queue_resp *resp,
+		      struct ropcie_map *map, struct ropcie_ring *ring);
+
+/**
  * ropcie_map_rings - map what the kernel has made
  * @context: the queue's context
  * @resp: the kernel's answer; without memory nothing is mapped

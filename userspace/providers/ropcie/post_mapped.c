@@ -4,6 +4,7 @@
  * kernel is called only when it is not looking.
  */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #include "post.h"
@@ -11,6 +12,7 @@
 
 /* IBTA 9.4.1: the longest message. */
 #define MAX_MESSAGE (UINT64_C(1) << 31)
+#define MAX_QPN 0xffffff
 
 static void fill_list(struct ropcie_abi_sge *dst, const struct ibv_sge *src,
 		      int num)
@@ -87,6 +89,15 @@ static void fill_operation(struct ropcie_abi_send_wqe *wqe,
 	}
 }
 
+static bool is_address(const struct ropcie_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct ibv_ah *ah = wr->wr.ud.ah;
+
+	/* A parent domain has the handle of its PD. */
+	return ah && ah->pd->handle == qp->vqp.qp.pd->handle &&
+	       wr->wr.ud.remote_qpn && wr->wr.ud.remote_qpn <= MAX_QPN;
+}
+
 static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct ropcie_abi_send_wqe *wqe;
@@ -95,10 +106,14 @@ static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 	ret = ropcie_check_send(qp, wr);
 	if (ret)
 		return ret;
+	if (wr->send_flags &
+	    ~(unsigned int)(IBV_SEND_FENCE | IBV_SEND_SIGNALED |
+			    IBV_SEND_SOLICITED | IBV_SEND_INLINE))
+		return EINVAL;
+	if (qp->vqp.qp.qp_type == IBV_QPT_UD && !is_address(qp, wr))
+		return EINVAL;
 	if (!qp->sq.ctl || ropcie_ring_used(&qp->sq) >= qp->max_send_wr)
 		return ENOMEM;
-	if (qp->vqp.qp.qp_type == IBV_QPT_UD && !wr->wr.ud.ah)
-		return EINVAL;
 	wqe = ropcie_ring_at(&qp->sq, qp->sq.next);
 	memset(wqe, 0, sizeof(*wqe));
 	wqe->wr_id = wr->wr_id;
@@ -118,34 +133,69 @@ static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 	return ret;
 }
 
+/* IBTA 10.8.3: not before RTS. */
+static int may_send(const struct ropcie_qp *qp)
+{
+	switch (qp->vqp.qp.state) {
+	case IBV_QPS_RESET:
+	case IBV_QPS_INIT:
+	case IBV_QPS_RTR:
+		return EINVAL;
+	default:
+		return qp->error;
+	}
+}
+
+static int call_for_sends(struct ibv_qp *qp)
+{
+	struct ibv_send_wr *none;
+
+	return ibv_cmd_post_send(qp, NULL, &none);
+}
+
+static int call_for_recvs(struct ibv_qp *qp)
+{
+	struct ibv_recv_wr *none;
+
+	return ibv_cmd_post_recv(qp, NULL, &none);
+}
+
+/*
+ * What was posted is posted, so the call has to be made. When the device is gone
+ * it can not be, and there will be no completions.
+ */
+static void ring_doorbell(struct ropcie_qp *qp, int (*call)(struct ibv_qp *qp))
+{
+	int ret;
+
+	for (;;) {
+		ret = call(&qp->vqp.qp);
+		if (ret != ENOMEM && ret != EBUSY && ret != EINTR)
+			break;
+		sched_yield();
+	}
+	if (ret)
+		qp->error = ret;
+}
+
 int ropcie_post_send_mapped(struct ropcie_qp *qp, struct ibv_send_wr *wr,
 			    struct ibv_send_wr **bad_wr)
 {
-	enum ibv_qp_state state = qp->vqp.qp.state;
-	struct ibv_send_wr *none;
 	bool ring = false;
-	int ret = 0;
+	int ret;
 
-	/* IBTA 10.8.3: not before RTS. */
-	if (state == IBV_QPS_RESET || state == IBV_QPS_INIT ||
-	    state == IBV_QPS_RTR) {
-		*bad_wr = wr;
-		return EINVAL;
-	}
 	pthread_mutex_lock(&qp->sq_lock);
-	for (; wr; wr = wr->next) {
+	ret = may_send(qp);
+	*bad_wr = wr;
+	for (; !ret && wr; wr = wr->next) {
+		*bad_wr = wr;
 		ret = post_one_send(qp, wr);
-		if (ret) {
-			*bad_wr = wr;
-			break;
-		}
 	}
 	if (qp->sq.ctl)
 		ring = ropcie_ring_publish(&qp->sq);
 	pthread_mutex_unlock(&qp->sq_lock);
-	/* What was posted is posted: a device that is gone flushes it. */
 	if (ring)
-		ibv_cmd_post_send(&qp->vqp.qp, NULL, &none);
+		ring_doorbell(qp, call_for_sends);
 	return ret;
 }
 
@@ -174,22 +224,21 @@ static int post_recvs(struct ropcie_ring *ring, uint32_t max_wr,
 int ropcie_post_recv_mapped(struct ropcie_qp *qp, struct ibv_recv_wr *wr,
 			    struct ibv_recv_wr **bad_wr)
 {
-	struct ibv_recv_wr *none;
 	bool ring = false;
-	int ret;
+	int ret = qp->error;
 
-	if (qp->vqp.qp.state == IBV_QPS_RESET || qp->vqp.qp.srq) {
-		*bad_wr = wr;
-		return EINVAL;
-	}
 	pthread_mutex_lock(&qp->rq_lock);
-	ret = post_recvs(&qp->rq, qp->max_recv_wr, qp->max_recv_sge, wr,
-			 bad_wr);
+	*bad_wr = wr;
+	if (qp->vqp.qp.state == IBV_QPS_RESET || qp->vqp.qp.srq)
+		ret = EINVAL;
+	if (!ret)
+		ret = post_recvs(&qp->rq, qp->max_recv_wr, qp->max_recv_sge, wr,
+				 bad_wr);
 	if (qp->rq.ctl)
 		ring = ropcie_ring_publish(&qp->rq);
 	pthread_mutex_unlock(&qp->rq_lock);
 	if (ring)
-		ibv_cmd_post_recv(&qp->vqp.qp, NULL, &none);
+		ring_doorbell(qp, call_for_recvs);
 	return ret;
 }
 
@@ -201,7 +250,8 @@ int ropcie_post_srq_recv_mapped(struct ropcie_srq *srq, struct ibv_recv_wr *wr,
 	pthread_mutex_lock(&srq->lock);
 	ret = post_recvs(&srq->ring, srq->max_wr, srq->max_sge, wr, bad_wr);
 	/* Who was refused for want of a receive tries again when it is time. */
-	ropcie_ring_publish(&srq->ring);
+	if (srq->ring.ctl)
+		ropcie_ring_publish(&srq->ring);
 	pthread_mutex_unlock(&srq->lock);
 	return ret;
 }

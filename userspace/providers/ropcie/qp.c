@@ -43,8 +43,8 @@ static int create_qp(struct ibv_context *context, struct ropcie_qp *qp,
 	bool sends = attr->qp_type != IBV_QPT_XRC_RECV;
 	int ret;
 
-	if (max_inline > (ctx->mapped ? ctx->abi.max_inline_data :
-					ROPCIE_MAX_INLINE_DATA))
+	if (max_inline >
+	    (ctx->mapped ? ctx->abi.max_inline_data : ROPCIE_MAX_INLINE_DATA))
 		return EINVAL;
 
 	ret = create_in_kernel(context, qp, attr);
@@ -171,29 +171,36 @@ static void forget_completions(struct ibv_qp *qp)
 		ropcie_cq_forget(qp->recv_cq, qp->qp_num);
 }
 
-/* The kernel has emptied the queues. */
-static void reset_qp(struct ibv_qp *ibqp)
+/* The kernel empties the queues: nobody posts meanwhile. */
+static int reset_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct ropcie_qp *qp = to_rqp(ibqp);
+	struct ibv_modify_qp cmd;
+	int ret;
 
 	pthread_mutex_lock(&qp->sq_lock);
-	qp->sq.next = 0;
-	pthread_mutex_unlock(&qp->sq_lock);
 	pthread_mutex_lock(&qp->rq_lock);
-	qp->rq.next = 0;
+	ret = ibv_cmd_modify_qp(ibqp, attr, mask, &cmd, sizeof(cmd));
+	if (!ret) {
+		qp->sq.next = 0;
+		qp->rq.next = 0;
+		qp->vqp.qp.state = IBV_QPS_RESET;
+	}
 	pthread_mutex_unlock(&qp->rq_lock);
-	forget_completions(ibqp);
+	pthread_mutex_unlock(&qp->sq_lock);
+	if (!ret)
+		forget_completions(ibqp);
+	return ret;
 }
 
 int ropcie_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct ibv_modify_qp cmd;
-	int ret;
 
-	ret = ibv_cmd_modify_qp(qp, attr, mask, &cmd, sizeof(cmd));
-	if (!ret && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
-		reset_qp(qp);
-	return ret;
+	if (to_rqp(qp)->map.addr && mask & IBV_QP_STATE &&
+	    attr->qp_state == IBV_QPS_RESET)
+		return reset_qp(qp, attr, mask);
+	return ibv_cmd_modify_qp(qp, attr, mask, &cmd, sizeof(cmd));
 }
 
 int ropcie_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,

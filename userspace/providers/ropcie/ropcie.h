@@ -75,6 +75,8 @@ struct ropcie_qp {
 	pthread_mutex_t rq_lock;
 	uint32_t max_send_wr;
 	uint32_t max_recv_wr;
+	/* A doorbell failed for good: the errno for all posts from then on. */
+	int error;
 	struct ropcie_map map;
 	struct ropcie_ring sq;
 	struct ropcie_ring rq;

@@ -92,20 +92,16 @@ static int resize(struct ropcie_srq *srq, struct ibv_srq_attr *attr, int mask)
 		struct ibv_modify_srq core;
 		struct ropcie_abi_resize_srq_req driver;
 	} cmd = { .driver.resp = (uintptr_t)&resp };
-	struct ropcie_map old;
 	int ret;
 
 	pthread_mutex_lock(&srq->lock);
-	old = srq->map;
 	ret = ibv_cmd_modify_srq(&srq->vsrq.srq, attr, mask, &cmd.core,
 				 sizeof(cmd));
 	if (!ret)
-		ret = ropcie_map_rings(srq->vsrq.srq.context, &resp, &srq->map,
-				       &srq->ring, 1);
+		ret = ropcie_remap_ring(srq->vsrq.srq.context, &resp, &srq->map,
+					&srq->ring);
 	if (!ret)
 		srq->max_wr = attr->max_wr;
-	if (srq->map.addr != old.addr)
-		ropcie_unmap(&old);
 	pthread_mutex_unlock(&srq->lock);
 	return ret;
 }
