@@ -101,7 +101,8 @@ struct ropcie_mr_core *ropcie_mr_find(const struct ropcie_mr_table *table,
 int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
 			    const struct ropcie_mr_fast *fast, void ***before)
 {
-	if (!mr->dynamic || !mr->invalid || mr->pd != fast->pd ||
+	if (!(mr->dynamic || mr->window) || !mr->invalid ||
+	    mr->pd != fast->pd ||
 	    (mr->key ^ fast->key) & ~ROPCIE_MR_TAG_MASK)
 		return -EINVAL;
 	*before = mr->pages;
@@ -110,7 +111,8 @@ int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
 	mr->iova = fast->iova;
 	mr->length = fast->length;
 	mr->page_shift = fast->page_shift;
-	mr->offset = (u32)(fast->iova & ((1ULL << fast->page_shift) - 1));
+	mr->offset = fast->offset;
+	mr->qpn = fast->qpn;
 	WRITE_ONCE(mr->key, fast->key);
 	/* Whoever sees that it is valid sees all of it. */
 	smp_store_release(&mr->invalid, false);
@@ -120,11 +122,8 @@ int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
 int ropcie_mr_invalidate(struct ropcie_mr_core *mr, u32 pd, u32 key,
 			 bool remote)
 {
-	const u32 any = ROPCIE_ACCESS_REMOTE_WRITE | ROPCIE_ACCESS_REMOTE_READ |
-			ROPCIE_ACCESS_REMOTE_ATOMIC;
-
 	if (!mr->dynamic || mr->pd != pd || mr->key != key ||
-	    (remote && !(mr->access & any)))
+	    (remote && !(mr->access & ROPCIE_ACCESS_REMOTE)))
 		return -EINVAL;
 	WRITE_ONCE(mr->invalid, true);
 	return 0;
@@ -142,6 +141,32 @@ int ropcie_mr_check(const struct ropcie_mr_core *mr, u32 pd, u64 addr, u64 len,
 	/* No sum that could wrap: what is left behind the first byte. */
 	if (addr < mr->iova || first >= mr->length || len > mr->length - first)
 		return -ERANGE;
+	return 0;
+}
+
+int ropcie_mr_bind(const struct ropcie_mr_core *mr,
+		   const struct ropcie_mw_attr *bind,
+		   struct ropcie_mr_fast *fast)
+{
+	const u32 writes = ROPCIE_ACCESS_REMOTE_WRITE |
+			   ROPCIE_ACCESS_REMOTE_ATOMIC;
+	u64 pos;
+
+	if (mr->window || mr->dynamic || !mr->pages || !bind->length)
+		return -EINVAL;
+	if (ropcie_mr_check(mr, fast->pd, bind->addr, bind->length,
+			    ROPCIE_ACCESS_MW_BIND))
+		return -EINVAL;
+	if ((bind->access & writes) &&
+	    !(mr->access & ROPCIE_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	pos = bind->addr - mr->iova + mr->offset;
+	fast->pages = mr->pages + (pos >> mr->page_shift);
+	fast->page_shift = mr->page_shift;
+	fast->offset = (u32)(pos & ((1ULL << mr->page_shift) - 1));
+	fast->iova = bind->zero_based ? 0 : bind->addr;
+	fast->length = bind->length;
+	fast->access = bind->access & ROPCIE_ACCESS_REMOTE;
 	return 0;
 }
 

@@ -18,6 +18,11 @@
 #define ROPCIE_ACCESS_REMOTE_WRITE BIT(1)
 #define ROPCIE_ACCESS_REMOTE_READ BIT(2)
 #define ROPCIE_ACCESS_REMOTE_ATOMIC BIT(3)
+#define ROPCIE_ACCESS_MW_BIND BIT(4)
+/* What a peer can be given. */
+#define ROPCIE_ACCESS_REMOTE                                                   \
+	(ROPCIE_ACCESS_REMOTE_WRITE | ROPCIE_ACCESS_REMOTE_READ |              \
+	 ROPCIE_ACCESS_REMOTE_ATOMIC)
 
 /**
  * struct ropcie_mr_core - a memory region
@@ -33,6 +38,8 @@
  * @dynamic: its memory and the tag of its key are given and taken away by work
  *	requests (IBTA 10.6.4.3); whoever registers has it for himself
  * @invalid: it has none now: read behind taking a reference
+ * @window: a memory window: it shows a part of a region to peers
+ * @qpn: window of type 2B: the queue pair whose peer it is shown to; else 0
  */
 struct ropcie_mr_core {
 	u32 key;
@@ -45,6 +52,8 @@ struct ropcie_mr_core {
 	void **pages;
 	bool dynamic;
 	bool invalid;
+	bool window;
+	u32 qpn;
 };
 
 /* A scatter/gather element (IBTA 10.8.2.1). */
@@ -163,8 +172,10 @@ static inline bool ropcie_mr_is_current(const struct ropcie_mr_core *mr, u32 key
  * @key: its new key, of which only the tag may differ
  * @pd: protection domain of the queue pair
  * @access: ROPCIE_ACCESS_*
+ * @qpn: the queue pair that a window is for, or 0
  * @iova: address of the first byte
  * @length: bytes
+ * @offset: position of the first byte in @pages[0]
  * @page_shift: log2 of the size of its pages
  * @pages: start addresses of its pages
  */
@@ -172,23 +183,63 @@ struct ropcie_mr_fast {
 	u32 key;
 	u32 pd;
 	u32 access;
+	u32 qpn;
 	u64 iova;
 	u64 length;
+	u32 offset;
 	u32 page_shift;
 	void **pages;
 };
 
 /**
- * ropcie_mr_fast_register() - give a dynamic region its memory (REG_MR)
+ * ropcie_mr_fast_register() - give a dynamic region its memory (REG_MR), or a
+ *	window its part of a region
  * @mr: region; nobody uses it, and calls for one region are serialized
  * @fast: what it gets
  * @before: becomes the page array that it had
  *
- * Return: 0; -EINVAL when it is not dynamic, is valid, or belongs to another
- * protection domain.
+ * Return: 0; -EINVAL when it is neither dynamic nor a window, is valid, or
+ * belongs to another protection domain.
  */
 int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
 			    const struct ropcie_mr_fast *fast, void ***before);
+
+/**
+ * struct ropcie_mw_attr - what a window is to show of a region
+ * @addr: first byte, as the region names it
+ * @length: bytes, at least one
+ * @access: ROPCIE_ACCESS_*, of which those for peers count
+ * @zero_based: peers name the first byte 0
+ */
+struct ropcie_mw_attr {
+	u64 addr;
+	u64 length;
+	u32 access;
+	bool zero_based;
+};
+
+/**
+ * ropcie_mr_bind() - what a window gets (IBTA 10.6.7.2)
+ * @mr: region
+ * @bind: what is asked for
+ * @fast: result, for ropcie_mr_fast_register(); @fast->pd is set before
+ *
+ * Return: 0; -EINVAL when the region does not allow it.
+ */
+int ropcie_mr_bind(const struct ropcie_mr_core *mr,
+		   const struct ropcie_mw_attr *bind,
+		   struct ropcie_mr_fast *fast);
+
+/*
+ * A window serves peers only, and one of type 2B those of its queue pair
+ * (IBTA 10.6.7.2.4).
+ */
+static inline bool ropcie_mr_serves(const struct ropcie_mr_core *mr, u32 qpn,
+				    u32 access)
+{
+	return !mr->window || ((access & ROPCIE_ACCESS_REMOTE) &&
+			       (!mr->qpn || mr->qpn == qpn));
+}
 
 /**
  * ropcie_mr_invalidate() - take the memory away (LOCAL_INV, remote invalidate)

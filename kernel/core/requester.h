@@ -49,7 +49,8 @@
 enum ropcie_local_op {
 	ROPCIE_LOCAL_REG_MR = 0x80, /* give a region its memory and its key */
 	ROPCIE_LOCAL_INV = 0x81, /* take the key away */
-	ROPCIE_LOCAL_BAD = 0x82 /* what could not be understood: it fails */
+	ROPCIE_LOCAL_BAD = 0x82, /* what could not be understood: it fails */
+	ROPCIE_LOCAL_BIND = 0x83 /* let a window show a part of a region */
 };
 
 static inline bool ropcie_op_is_local(u8 op)
@@ -60,16 +61,17 @@ static inline bool ropcie_op_is_local(u8 op)
 /**
  * struct ropcie_send_wqe - a work request in the send queue
  * @wr_id: the poster's
- * @raddr: remote address (WRITE, READ, atomics)
+ * @raddr: remote address (WRITE, READ, atomics); BIND: first byte
  * @dest_qpn: DATAGRAM: QP number at the other end
  * @compare_add: CAS: value to compare with; FAA: value to add
- * @swap: CAS: new value
+ * @swap: CAS: new value; BIND: length
  * @rkey: key of the remote memory, or of the region of a local operation
- * @access: REG_MR: ROPCIE_ACCESS_*
+ * @access: REG_MR: ROPCIE_ACCESS_*; BIND: IB_ACCESS_*
  * @vlan: DATAGRAM: VLAN identifier, or ROPCIE_NO_VLAN
  * @qkey: DATAGRAM: Q_Key
  * @length: message bytes, sum of the list, at most ROPCIE_MAX_MSG
- * @imm: immediate data, or key to invalidate at the other end
+ * @imm: immediate data, or key to invalidate at the other end; BIND: key of
+ *	the region
  * @op: enum ropcie_op of its requests, or enum ropcie_local_op
  * @flags: ROPCIE_WR_*
  * @num_sge: entries of @sge

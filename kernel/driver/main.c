@@ -30,6 +30,8 @@ static int ropcie_query_device(struct ib_device *ibdev,
 				 IB_DEVICE_PORT_ACTIVE_EVENT |
 				 IB_DEVICE_SYS_IMAGE_GUID |
 				 IB_DEVICE_SRQ_RESIZE |
+				 IB_DEVICE_MEM_WINDOW |
+				 IB_DEVICE_MEM_WINDOW_TYPE_2B |
 				 IB_DEVICE_MEM_MGT_EXTENSIONS;
 	attr->max_qp = ROPCIE_MAX_QP;
 	attr->max_qp_wr = ROPCIE_MAX_WR;
@@ -45,6 +47,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_srq_wr = ROPCIE_MAX_WR;
 	attr->max_srq_sge = ROPCIE_MAX_SGE;
 	attr->max_mr = ROPCIE_MAX_MR;
+	attr->max_mw = ROPCIE_MAX_MW;
 	attr->max_fast_reg_page_list_len = ROPCIE_MAX_FAST_REG_PAGES;
 	attr->max_dm_size = ROPCIE_MAX_DM_SIZE;
 	attr->max_pd = ROPCIE_MAX_PD;
@@ -178,6 +181,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.alloc_dm = ropcie_alloc_dm,
 	.alloc_hw_port_stats = ropcie_alloc_hw_port_stats,
 	.alloc_mr = ropcie_alloc_mr,
+	.alloc_mw = ropcie_alloc_mw,
 	.alloc_pd = ropcie_alloc_pd,
 	.alloc_ucontext = ropcie_alloc_ucontext,
 	.attach_mcast = ropcie_attach_mcast,
@@ -187,6 +191,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.create_srq = ropcie_create_srq,
 	.create_user_ah = ropcie_create_ah,
 	.dealloc_dm = ropcie_dealloc_dm,
+	.dealloc_mw = ropcie_dealloc_mw,
 	.dealloc_pd = ropcie_dealloc_pd,
 	.dealloc_ucontext = ropcie_dealloc_ucontext,
 	.dereg_mr = ropcie_dereg_mr,
@@ -229,6 +234,7 @@ static const struct ib_device_ops ropcie_ops = {
 
 	INIT_RDMA_OBJ_SIZE(ib_ah, ropcie_ah, ibah),
 	INIT_RDMA_OBJ_SIZE(ib_cq, ropcie_cq, ibcq),
+	INIT_RDMA_OBJ_SIZE(ib_mw, ropcie_mw, ibmw),
 	INIT_RDMA_OBJ_SIZE(ib_pd, ropcie_pd, ibpd),
 	INIT_RDMA_OBJ_SIZE(ib_qp, ropcie_qp, ibqp),
 	INIT_RDMA_OBJ_SIZE(ib_srq, ropcie_srq, ibsrq),

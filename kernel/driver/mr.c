@@ -18,7 +18,7 @@ static_assert(ROPCIE_ACCESS_REMOTE_ATOMIC == IB_ACCESS_REMOTE_ATOMIC);
 
 int ropcie_mr_table_create(struct ropcie_dev *dev)
 {
-	const u32 size = ROPCIE_MAX_MR + 1;
+	const u32 size = ROPCIE_MAX_MR + ROPCIE_MAX_MW + 1;
 
 	dev->mr_slots = vzalloc(array_size(size, sizeof(*dev->mr_slots)));
 	if (!dev->mr_slots)
@@ -53,7 +53,7 @@ int ropcie_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	return 0;
 }
 
-static struct ropcie_mr *mr_alloc(struct ib_pd *ibpd, int access)
+struct ropcie_mr *ropcie_mr_alloc(struct ib_pd *ibpd, int access)
 {
 	struct ropcie_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
 
@@ -62,17 +62,21 @@ static struct ropcie_mr *mr_alloc(struct ib_pd *ibpd, int access)
 	refcount_set(&mr->refs, 1);
 	init_completion(&mr->unused);
 	mr->core.pd = to_rpd(ibpd)->num;
-	mr->core.access = access & ROPCIE_MR_ACCESS;
+	mr->core.access = access & (ROPCIE_MR_ACCESS | IB_ACCESS_MW_BIND);
 	return mr;
 }
 
-/* Give a complete region its key. */
-static int mr_publish(struct ropcie_dev *dev, struct ropcie_mr *mr)
+int ropcie_mr_publish(struct ropcie_dev *dev, struct ropcie_mr *mr)
 {
-	int ret;
+	u32 *num = mr->core.window ? &dev->num_mws : &dev->num_mrs;
+	u32 max = mr->core.window ? ROPCIE_MAX_MW : ROPCIE_MAX_MR;
+	int ret = -ENOMEM;
 
 	spin_lock_bh(&dev->mr_lock);
-	ret = ropcie_mr_add(&dev->mrs, &mr->core);
+	if (*num < max)
+		ret = ropcie_mr_add(&dev->mrs, &mr->core);
+	if (!ret)
+		++*num;
 	spin_unlock_bh(&dev->mr_lock);
 	if (ret)
 		return -ENOMEM;
@@ -86,12 +90,12 @@ struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access)
 	struct ropcie_mr *mr;
 	int ret;
 
-	mr = mr_alloc(ibpd, access);
+	mr = ropcie_mr_alloc(ibpd, access);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	/* DMA addresses are kernel addresses: ib_device.dma_device is NULL. */
 	mr->core.length = U64_MAX;
-	ret = mr_publish(to_rdev(ibpd->device), mr);
+	ret = ropcie_mr_publish(to_rdev(ibpd->device), mr);
 	if (ret) {
 		kfree(mr);
 		return ERR_PTR(ret);
@@ -135,7 +139,7 @@ struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!max_num_sg || max_num_sg > ROPCIE_MAX_FAST_REG_PAGES)
 		return ERR_PTR(-EINVAL);
-	mr = mr_alloc(ibpd, 0);
+	mr = ropcie_mr_alloc(ibpd, 0);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	mr->core.dynamic = true;
@@ -146,7 +150,7 @@ struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 	mr->next_pages = kvcalloc(max_num_sg, sizeof(*mr->next_pages),
 				  GFP_KERNEL);
 	if (mr->core.pages && mr->next_pages)
-		ret = mr_publish(to_rdev(ibpd->device), mr);
+		ret = ropcie_mr_publish(to_rdev(ibpd->device), mr);
 	if (ret) {
 		mr_free(mr);
 		return ERR_PTR(ret);
@@ -206,6 +210,7 @@ bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access)
 		fast.iova = mr->ibmr.iova;
 		fast.length = mr->ibmr.length;
 		fast.page_shift = ilog2(mr->ibmr.page_size);
+		fast.offset = fast.iova & (mr->ibmr.page_size - 1);
 		fast.pages = mr->mapped ? mr->next_pages : mr->core.pages;
 		ok = !ropcie_mr_fast_register(&mr->core, &fast, &before);
 		if (ok && mr->mapped)
@@ -226,19 +231,34 @@ bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote)
 	rcu_read_lock(); /* a region that is deregistered meanwhile */
 	spin_lock_bh(&dev->mr_lock);
 	mr = find_dynamic(dev, key);
-	ok = mr && !ropcie_mr_invalidate(&mr->core,
-					 to_rpd(qp->ibqp.pd)->num, key, remote);
+	ok = mr && (!mr->core.window || mr->core.qpn == qp->ibqp.qp_num) &&
+	     !ropcie_mr_invalidate(&mr->core, to_rpd(qp->ibqp.pd)->num, key,
+				   remote);
 	spin_unlock_bh(&dev->mr_lock);
+	if (ok)
+		ropcie_mr_wait_invalid(dev, mr);
+	rcu_read_unlock();
+	return ok;
+}
+
+void ropcie_mr_wait_invalid(struct ropcie_dev *dev, struct ropcie_mr *mr)
+{
 	/*
 	 * Copies to or from it end first. They run with bottom halves off and
 	 * wait for no lock that this context holds. Pairs with the barrier in
 	 * ropcie_mr_get().
 	 */
 	smp_mb();
-	while (ok && refcount_read(&mr->refs) > 1)
+	while (refcount_read(&mr->refs) > 1)
 		cpu_relax();
-	rcu_read_unlock();
-	return ok;
+	if (!mr->core.window)
+		return;
+	spin_lock_bh(&dev->mr_lock);
+	if (mr->core.invalid && mr->shows) {
+		mr->shows->windows--;
+		mr->shows = NULL;
+	}
+	spin_unlock_bh(&dev->mr_lock);
 }
 
 static int pinned_fill(struct ropcie_pinned *pinned)
@@ -286,7 +306,7 @@ static struct ropcie_pinned *pin(struct ib_device *ibdev, u64 start, u64 length,
 struct ib_mr *ropcie_reg_pages(struct ib_pd *ibpd, void **addr, u32 num,
 			       u64 offset, u64 length, int access)
 {
-	struct ropcie_mr *mr = mr_alloc(ibpd, access);
+	struct ropcie_mr *mr = ropcie_mr_alloc(ibpd, access);
 	u32 first = offset >> PAGE_SHIFT;
 	int ret = -ENOMEM;
 
@@ -301,7 +321,7 @@ struct ib_mr *ropcie_reg_pages(struct ib_pd *ibpd, void **addr, u32 num,
 	if (mr->core.pages) {
 		memcpy(mr->core.pages, addr + first,
 		       (num - first) * sizeof(*addr));
-		ret = mr_publish(to_rdev(ibpd->device), mr);
+		ret = ropcie_mr_publish(to_rdev(ibpd->device), mr);
 	}
 	if (ret) {
 		mr_free(mr);
@@ -312,7 +332,8 @@ struct ib_mr *ropcie_reg_pages(struct ib_pd *ibpd, void **addr, u32 num,
 
 static int mr_check_args(u64 start, u64 length, u64 iova, int access)
 {
-	if (access & ~(ROPCIE_MR_ACCESS | IB_ACCESS_OPTIONAL))
+	if (access & ~(ROPCIE_MR_ACCESS | IB_ACCESS_MW_BIND |
+		       IB_ACCESS_OPTIONAL))
 		return -EOPNOTSUPP;
 	if (start + length < start || iova + length < iova)
 		return -EINVAL;
@@ -324,7 +345,7 @@ static struct ropcie_mr *mr_of_user(struct ib_pd *ibpd,
 				    struct ropcie_pinned *pinned, u64 length,
 				    u64 iova, int access)
 {
-	struct ropcie_mr *mr = mr_alloc(ibpd, access);
+	struct ropcie_mr *mr = ropcie_mr_alloc(ibpd, access);
 
 	if (!mr) {
 		pinned_put(pinned);
@@ -359,7 +380,7 @@ struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 	mr = mr_of_user(ibpd, pinned, length, iova, access);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
-	ret = mr_publish(to_rdev(ibpd->device), mr);
+	ret = ropcie_mr_publish(to_rdev(ibpd->device), mr);
 	if (ret) {
 		mr_free(mr);
 		return ERR_PTR(ret);
@@ -402,6 +423,7 @@ struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 	struct ropcie_dev *dev = to_rdev(ibmr->device);
 	struct ropcie_mr *old = to_rmr(ibmr), *mr;
 	struct ropcie_pinned *pinned;
+	bool busy;
 	int ret;
 
 	if (!old->pinned || ropcie_udata_unknown(udata))
@@ -423,8 +445,17 @@ struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	spin_lock_bh(&dev->mr_lock);
-	ropcie_mr_replace(&dev->mrs, &old->core, &mr->core);
+	busy = old->windows;
+	if (!busy) {
+		ropcie_mr_replace(&dev->mrs, &old->core, &mr->core);
+		old->replaced = true;
+	}
 	spin_unlock_bh(&dev->mr_lock);
+	/* IBTA 10.6.7.2.5: not while windows show it. */
+	if (busy) {
+		mr_free(mr);
+		return ERR_PTR(-EBUSY);
+	}
 	mr->ibmr.lkey = mr->core.key;
 	mr->ibmr.rkey = mr->core.key;
 	return &mr->ibmr;
@@ -435,17 +466,34 @@ int ropcie_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	struct ropcie_dev *dev = to_rdev(ibmr->device);
 	struct ropcie_mr *mr = to_rmr(ibmr);
 
-	spin_lock_bh(&dev->mr_lock);
-	ropcie_mr_del(&dev->mrs, &mr->core);
-	spin_unlock_bh(&dev->mr_lock);
+	int ret = ropcie_mr_unpublish(dev, mr);
 
-	/* A copy that is under way ends before the pages are unpinned. */
-	ropcie_mr_put(mr);
-	wait_for_completion(&mr->unused);
-
+	if (ret)
+		return ret;
 	mr_release_memory(mr);
 	/* A finder may still look at the reference count. */
 	kfree_rcu(mr, rcu);
+	return 0;
+}
+
+int ropcie_mr_unpublish(struct ropcie_dev *dev, struct ropcie_mr *mr)
+{
+	bool busy;
+
+	spin_lock_bh(&dev->mr_lock);
+	busy = mr->windows;
+	if (!busy) {
+		ropcie_mr_del(&dev->mrs, &mr->core);
+		if (!mr->replaced)
+			--*(mr->core.window ? &dev->num_mws : &dev->num_mrs);
+	}
+	spin_unlock_bh(&dev->mr_lock);
+	/* IBTA 10.6.7.2.5: not while windows show it. */
+	if (busy)
+		return -EBUSY;
+	/* A copy that is under way ends before the pages are unpinned. */
+	ropcie_mr_put(mr);
+	wait_for_completion(&mr->unused);
 	return 0;
 }
 
@@ -474,6 +522,7 @@ struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp,
 	/* Pairs with the barrier in ropcie_mr_inv(). */
 	smp_mb__after_atomic();
 	if (!ropcie_mr_is_current(&mr->core, sge->lkey) ||
+	    !ropcie_mr_serves(&mr->core, qp->ibqp.qp_num, access) ||
 	    ropcie_mr_check(&mr->core, to_rpd(qp->ibqp.pd)->num, sge->addr,
 			    sge->length, access)) {
 		ropcie_mr_put(mr);

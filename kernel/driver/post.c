@@ -100,6 +100,18 @@ static int fill_opcode(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 	}
 }
 
+static void fill_flags(const struct ropcie_qp *qp, u32 send_flags,
+		       struct ropcie_send_wqe *wqe)
+{
+	if (send_flags & IB_SEND_FENCE)
+		wqe->flags |= ROPCIE_WR_FENCE;
+	if (send_flags & IB_SEND_SOLICITED)
+		wqe->flags |= ROPCIE_WR_SOLICITED;
+	if ((send_flags & IB_SEND_SIGNALED) ||
+	    qp->init.sq_sig_type == IB_SIGNAL_ALL_WR)
+		wqe->flags |= ROPCIE_WR_SIGNALED;
+}
+
 /* Inline data goes where the list would be. */
 static int fill_inline(struct ropcie_qp *qp, enum ib_wr_opcode opcode,
 		       const struct ropcie_inline *in,
@@ -157,15 +169,29 @@ int ropcie_fill_send(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 	wqe->wr_id = wr->wr_id;
 	wqe->imm = 0;
 	ret = fill_opcode(qp, wr, wqe);
-	if (ret)
-		return ret;
-	if (wr->send_flags & IB_SEND_FENCE)
-		wqe->flags |= ROPCIE_WR_FENCE;
-	if (wr->send_flags & IB_SEND_SOLICITED)
-		wqe->flags |= ROPCIE_WR_SOLICITED;
-	if ((wr->send_flags & IB_SEND_SIGNALED) ||
-	    qp->init.sq_sig_type == IB_SIGNAL_ALL_WR)
-		wqe->flags |= ROPCIE_WR_SIGNALED;
+	if (!ret)
+		fill_flags(qp, wr->send_flags, wqe);
+	return ret;
+}
+
+int ropcie_fill_bind(struct ropcie_qp *qp,
+		     const struct ropcie_abi_send_wqe *uwqe,
+		     struct ropcie_send_wqe *wqe)
+{
+	if (ropcie_is_ud(qp) || uwqe->num_sge || uwqe->inline_length ||
+	    uwqe->flags & ~(IB_SEND_FENCE | IB_SEND_SIGNALED))
+		return -EINVAL;
+	wqe->wr_id = uwqe->wr_id;
+	wqe->op = ROPCIE_LOCAL_BIND;
+	wqe->flags = 0;
+	wqe->num_sge = 0;
+	wqe->length = 0;
+	wqe->rkey = uwqe->rkey;
+	wqe->raddr = uwqe->remote_addr;
+	wqe->swap = uwqe->compare_add;
+	wqe->access = uwqe->swap;
+	wqe->imm = uwqe->imm;
+	fill_flags(qp, uwqe->flags, wqe);
 	return 0;
 }
 

@@ -52,6 +52,7 @@
 #define ROPCIE_MAX_SRQ 16384
 #define ROPCIE_MAX_PD 16384
 #define ROPCIE_MAX_MR 65535
+#define ROPCIE_MAX_MW 65535
 #define ROPCIE_MAX_FAST_REG_PAGES 1024
 #define ROPCIE_MAX_DM_SIZE (16 * 1024 * 1024) /* of all, in bytes */
 #define ROPCIE_MAX_AH 65536
@@ -141,6 +142,8 @@ struct ropcie_counters {
  * @pds: protection domain numbers
  * @mrs: keys to regions; @mr_lock for add and delete, RCU for find
  * @mr_slots: memory of @mrs
+ * @num_mrs: regions, under @mr_lock
+ * @num_mws: windows, under @mr_lock
  * @mr_lock: guards @mrs
  * @answers: queue pairs that owe an answer at the end of the batch
  * @blocked: queue pairs that wait for space in a lane
@@ -171,6 +174,8 @@ struct ropcie_dev {
 	struct ida pds;
 	struct ropcie_mr_table mrs;
 	struct ropcie_mr_slot *mr_slots;
+	u32 num_mrs;
+	u32 num_mws;
 	spinlock_t mr_lock; /* guards mrs against add and delete */
 	struct llist_head answers;
 	struct list_head blocked;
@@ -244,6 +249,9 @@ struct ropcie_pinned {
  * @max_pages: most of them
  * @num_pages: how many were mapped last
  * @mapped: they have not been registered yet
+ * @replaced: another one has taken its key; under dev->mr_lock
+ * @windows: that show it; under dev->mr_lock
+ * @shows: of a window: the region that it shows, or NULL; under dev->mr_lock
  * @refs: table entry and users; region memory is freed when it falls to zero
  * @unused: completed then
  * @rcu: delays the freeing for ropcie_mr_find()
@@ -256,9 +264,18 @@ struct ropcie_mr {
 	u32 max_pages;
 	u32 num_pages;
 	bool mapped;
+	bool replaced;
+	u32 windows;
+	struct ropcie_mr *shows;
 	refcount_t refs;
 	struct completion unused;
 	struct rcu_head rcu;
+};
+
+/* A memory window: its key is that of a struct ropcie_mr without memory. */
+struct ropcie_mw {
+	struct ib_mw ibmw;
+	struct ropcie_mr *mr;
 };
 
 /**
@@ -703,6 +720,21 @@ struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp,
 				const struct ropcie_sge *sge, u32 access);
 void ropcie_mr_put(struct ropcie_mr *mr);
 
+/* A region without memory and key, or NULL. */
+struct ropcie_mr *ropcie_mr_alloc(struct ib_pd *ibpd, int access);
+/* Give a complete region or window its key. Return: 0 or -ENOMEM. */
+int ropcie_mr_publish(struct ropcie_dev *dev, struct ropcie_mr *mr);
+/* Take the key away: nobody uses it then. Return: 0, or -EBUSY with windows. */
+int ropcie_mr_unpublish(struct ropcie_dev *dev, struct ropcie_mr *mr);
+/* Wait until nobody uses what was invalidated. Under RCU, or with a reference. */
+void ropcie_mr_wait_invalid(struct ropcie_dev *dev, struct ropcie_mr *mr);
+
+/* mw.c */
+int ropcie_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata);
+int ropcie_dealloc_mw(struct ib_mw *ibmw);
+/* Execute a bind; qp->lock is held. Return: false when that may not be. */
+bool ropcie_mw_bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe);
+
 /* cq.c */
 int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		     struct ropcie_cq_arg *arg);
@@ -775,6 +807,11 @@ int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		     const struct ib_recv_wr **bad_wr);
 int ropcie_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
 			 const struct ib_recv_wr **bad_wr);
+
+/* The same for a bind of a memory window, which only a process has. */
+int ropcie_fill_bind(struct ropcie_qp *qp,
+		     const struct ropcie_abi_send_wqe *uwqe,
+		     struct ropcie_send_wqe *wqe);
 
 /* Fill an entry of a receive queue. */
 void ropcie_fill_recv(struct ropcie_recv_wqe *wqe, u64 wr_id,

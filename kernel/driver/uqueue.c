@@ -136,6 +136,8 @@ static int fill_send(struct ropcie_qp *qp,
 	bool has_data = uwqe->flags & IB_SEND_INLINE;
 
 	wqe->wr_id = uwqe->wr_id;
+	if (uwqe->opcode == IB_UVERBS_WR_BIND_MW)
+		return ropcie_fill_bind(qp, uwqe, wqe);
 	if (uwqe->reserved || uwqe->num_sge > qp->init.cap.max_send_sge ||
 	    (has_data ? uwqe->num_sge : uwqe->inline_length))
 		return -EINVAL;
@@ -231,12 +233,12 @@ bool ropcie_sends_left(struct ropcie_qp *qp)
 u32 ropcie_pull_recvs_locked(struct ropcie_rq *rq)
 {
 	const struct ropcie_abi_recv_wqe *uwqe = rq->uwqe;
-	u32 num;
+	u32 num = 0;
 	bool ok;
 
 	lockdep_assert_held(&rq->post_lock);
-	for (num = 0; num < PULL_BATCH && rq->head - rq->tail < rq->max_wr &&
-		      ropcie_uring_ready(&rq->uring); num++) {
+	while (num < PULL_BATCH && rq->head - rq->tail < rq->max_wr &&
+	       ropcie_uring_ready(&rq->uring)) {
 		ropcie_uring_take(&rq->uring, rq->uwqe);
 		/* What can not be understood has no room. */
 		ok = !uwqe->reserved && uwqe->num_sge <= rq->max_sge;
@@ -245,6 +247,7 @@ u32 ropcie_pull_recvs_locked(struct ropcie_rq *rq)
 				 ok ? uwqe->num_sge : 0);
 		/* Pairs with ropcie_rq_ready(). */
 		smp_store_release(&rq->head, rq->head + 1);
+		num++;
 	}
 	return num;
 }

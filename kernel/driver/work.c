@@ -209,6 +209,8 @@ static enum ib_wc_opcode wc_opcode(u8 op)
 		return IB_WC_REG_MR;
 	case ROPCIE_LOCAL_INV:
 		return IB_WC_LOCAL_INV;
+	case ROPCIE_LOCAL_BIND:
+		return IB_WC_BIND_MW;
 	default:
 		return IB_WC_SEND;
 	}
@@ -386,13 +388,20 @@ static void execute(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {
 	bool ok;
 
-	if (wqe->op == ROPCIE_LOCAL_BAD) {
+	switch (wqe->op) {
+	case ROPCIE_LOCAL_REG_MR:
+		ok = ropcie_mr_reg(qp, wqe->rkey, wqe->access);
+		break;
+	case ROPCIE_LOCAL_INV:
+		ok = ropcie_mr_inv(qp, wqe->rkey, false);
+		break;
+	case ROPCIE_LOCAL_BIND:
+		ok = ropcie_mw_bind(qp, wqe);
+		break;
+	default:
 		ropcie_req_local_error(&qp->req, ROPCIE_WC_LOC_QP_OP_ERR);
 		return;
 	}
-	ok = wqe->op == ROPCIE_LOCAL_REG_MR ?
-		     ropcie_mr_reg(qp, wqe->rkey, wqe->access) :
-		     ropcie_mr_inv(qp, wqe->rkey, false);
 	if (ok)
 		ropcie_req_executed(&qp->req);
 	else

@@ -506,8 +506,10 @@ class DynamicRegion : public testing::Test {
     const ropcie_mr_fast fast = {.key = key,
                                  .pd = pd,
                                  .access = ROPCIE_ACCESS_REMOTE_READ,
+                                 .qpn = 0,
                                  .iova = 0x1234567,
                                  .length = 100,
+                                 .offset = 0x567,
                                  .page_shift = 12,
                                  .pages = pages_.data()};
     return ropcie_mr_fast_register(&mr_, &fast, &before_);
@@ -594,5 +596,111 @@ TEST_F(DynamicRegion, IsFoundByItsIndexWhateverTheTag) {
   EXPECT_EQ(ropcie_mr_find_index(&table_, 0xffffffff), nullptr);
 }
 
-}  // namespace
+// A region of three pages, the second and third of which a window may show.
+class Window : public testing::Test {
+ protected:
+  static constexpr uint32_t kPd = 7;
+  static constexpr uint32_t kQpn = 99;
+  static constexpr uint64_t kIova =
+      0x10000800;  // the first page begins half way
+  static constexpr uint64_t kLength = 2 * 4096 + 100;
+
+  void SetUp() override {
+    for (size_t i = 0; i < pages_.size(); ++i) {
+      pages_.at(i) = memory_.at(i).data();
+    }
+    mr_.pd = kPd;
+    mr_.access = ROPCIE_ACCESS_LOCAL_WRITE | ROPCIE_ACCESS_MW_BIND;
+    mr_.iova = kIova;
+    mr_.length = kLength;
+    mr_.offset = 0x800;
+    mr_.page_shift = 12;
+    mr_.pages = pages_.data();
+    window_.pd = kPd;
+    window_.window = true;
+    window_.invalid = true;
+    window_.key = 0x500;
+  }
+
+  int Bind(uint64_t addr, uint64_t length, uint32_t access,
+           bool zero_based = false) {
+    const ropcie_mw_attr bind = {.addr = addr,
+                                 .length = length,
+                                 .access = access,
+                                 .zero_based = zero_based};
+    ropcie_mr_fast fast{};
+    fast.key = 0x501;
+    fast.pd = kPd;
+    fast.qpn = kQpn;
+    void** before = nullptr;
+    const int ret = ropcie_mr_bind(&mr_, &bind, &fast);
+    return ret != 0 ? ret : ropcie_mr_fast_register(&window_, &fast, &before);
+  }
+
+  std::array<std::array<char, 4096>, 3> memory_{};
+  std::array<void*, 3> pages_{};
+  ropcie_mr_core mr_{};
+  ropcie_mr_core window_{};
+};
+
+TEST_F(Window, ShowsItsPartOfTheRegionAndNothingElse) {
+  const uint64_t first = kIova + 4096;
+  ASSERT_EQ(Bind(first, 50, ROPCIE_ACCESS_REMOTE_WRITE), 0);
+  EXPECT_EQ(window_.key, 0x501U);
+  EXPECT_EQ(
+      ropcie_mr_check(&window_, kPd, first, 50, ROPCIE_ACCESS_REMOTE_WRITE), 0);
+  EXPECT_EQ(
+      ropcie_mr_check(&window_, kPd, first, 51, ROPCIE_ACCESS_REMOTE_WRITE),
+      -ERANGE);
+  EXPECT_EQ(
+      ropcie_mr_check(&window_, kPd, first - 1, 1, ROPCIE_ACCESS_REMOTE_WRITE),
+      -ERANGE);
+  EXPECT_EQ(ropcie_mr_check(&window_, kPd, first, 1, ROPCIE_ACCESS_REMOTE_READ),
+            -EACCES);
+  ropcie_vec vec{};
+  uint32_t nvec = 0;
+  EXPECT_EQ(ropcie_mr_map(&window_, first + 3, 47, &vec, 1, &nvec), 47);
+  EXPECT_EQ(vec.base, &memory_[1][0x803]);
+}
+
+TEST_F(Window, CanBeginAtAddressZero) {
+  ASSERT_EQ(Bind(kIova + 1, 10, ROPCIE_ACCESS_REMOTE_READ, true), 0);
+  EXPECT_EQ(ropcie_mr_check(&window_, kPd, 0, 10, ROPCIE_ACCESS_REMOTE_READ),
+            0);
+  ropcie_vec vec{};
+  uint32_t nvec = 0;
+  EXPECT_EQ(ropcie_mr_map(&window_, 0, 10, &vec, 1, &nvec), 10);
+  EXPECT_EQ(vec.base, &memory_[0][0x801]);
+}
+
+TEST_F(Window, IsForThePeersOfItsQueuePairOnly) {
+  ASSERT_EQ(Bind(kIova, 10, ROPCIE_ACCESS_REMOTE_READ), 0);
+  EXPECT_TRUE(ropcie_mr_serves(&window_, kQpn, ROPCIE_ACCESS_REMOTE_READ));
+  EXPECT_FALSE(ropcie_mr_serves(&window_, kQpn + 1, ROPCIE_ACCESS_REMOTE_READ));
+  EXPECT_FALSE(ropcie_mr_serves(&window_, kQpn, 0));
+  EXPECT_FALSE(ropcie_mr_serves(&window_, kQpn, ROPCIE_ACCESS_LOCAL_WRITE));
+  EXPECT_TRUE(ropcie_mr_serves(&mr_, kQpn + 1, 0));
+}
+
+TEST_F(Window, IsBoundOnlyToWhatTheRegionAllows) {
+  EXPECT_EQ(Bind(kIova, 0, 0), -EINVAL);
+  EXPECT_EQ(Bind(kIova, kLength + 1, 0), -EINVAL);
+  EXPECT_EQ(Bind(kIova - 1, 2, 0), -EINVAL);
+  EXPECT_EQ(Bind(UINT64_MAX, 2, 0), -EINVAL);
+  mr_.access = ROPCIE_ACCESS_MW_BIND;
+  EXPECT_EQ(Bind(kIova, 1, ROPCIE_ACCESS_REMOTE_WRITE), -EINVAL);
+  EXPECT_EQ(Bind(kIova, 1, ROPCIE_ACCESS_REMOTE_ATOMIC), -EINVAL);
+  mr_.access = ROPCIE_ACCESS_LOCAL_WRITE;
+  EXPECT_EQ(Bind(kIova, 1, 0), -EINVAL);
+  mr_.access = ROPCIE_ACCESS_MW_BIND;
+  mr_.pd = kPd + 1;
+  EXPECT_EQ(Bind(kIova, 1, 0), -EINVAL);
+  mr_.pd = kPd;
+  mr_.window = true;
+  EXPECT_EQ(Bind(kIova, 1, 0), -EINVAL);
+  mr_.window = false;
+  EXPECT_EQ(Bind(kIova, 1, ROPCIE_ACCESS_REMOTE_READ), 0);
+  EXPECT_EQ(Bind(kIova, 1, ROPCIE_ACCESS_REMOTE_READ), -EINVAL);  // it is bound
+}
+
 }  // namespace ropcie

@@ -185,15 +185,16 @@ struct ropcie_abi_sge {
 /**
  * struct ropcie_abi_send_wqe - a work request in a send queue
  * @wr_id: comes back with the completion
- * @remote_addr: RDMA and atomic operations
- * @compare_add: atomic operations: compare, or add
- * @swap: compare and swap
+ * @remote_addr: RDMA and atomic operations; bind: first byte of the region
+ * @compare_add: atomic operations: compare, or add; bind: length
+ * @swap: compare and swap; bind: of enum ib_uverbs_access_flags
  * @opcode: of enum ib_uverbs_wr_opcode
  * @flags: of enum ib_uverbs_wr_send_flags: fence, signaled, solicited, inline
  * @num_sge: entries of @sge
  * @inline_length: with the flag inline: bytes of data in the place of @sge
- * @imm: immediate data (big-endian), or key to invalidate
- * @rkey: RDMA and atomic operations
+ * @imm: immediate data (big-endian), or key to invalidate; bind: key of the
+ *	region
+ * @rkey: RDMA and atomic operations; bind: key that the window gets
  * @ah: datagrams: number of the address handle, which stays until the work
  *	request is complete (as ibv_post_send() has it)
  * @remote_qpn: datagrams

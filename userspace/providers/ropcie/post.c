@@ -32,18 +32,22 @@ static const uint32_t rc_opcodes =
 	OP(SEND) | OP(SEND_WITH_IMM) | OP(RDMA_WRITE) |
 	OP(RDMA_WRITE_WITH_IMM) | OP(SEND_WITH_INV) | OP(RDMA_READ) |
 	OP(ATOMIC_CMP_AND_SWP) | OP(ATOMIC_FETCH_AND_ADD);
+/* What no uverbs command carries. */
+static const uint32_t mapped_opcodes = OP(BIND_MW) | OP(LOCAL_INV);
 static const uint32_t inline_opcodes = OP(SEND) | OP(SEND_WITH_IMM) |
 				       OP(SEND_WITH_INV) | OP(RDMA_WRITE) |
 				       OP(RDMA_WRITE_WITH_IMM);
 
 /* XRC has none: the command has no field for the SRQ's number. */
-static uint32_t carried_opcodes(enum ibv_qp_type type)
+static uint32_t carried_opcodes(const struct ropcie_qp *qp)
 {
-	switch (type) {
+	uint32_t more = qp->map.addr ? mapped_opcodes : 0;
+
+	switch (qp->vqp.qp.qp_type) {
 	case IBV_QPT_RC:
-		return rc_opcodes;
+		return rc_opcodes | more;
 	case IBV_QPT_UC:
-		return uc_opcodes;
+		return uc_opcodes | more;
 	case IBV_QPT_UD:
 		return OP(SEND) | OP(SEND_WITH_IMM);
 	case IBV_QPT_RAW_PACKET:
@@ -57,8 +61,7 @@ int ropcie_check_send(const struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 {
 	uint32_t opcode = wr->opcode;
 
-	if (opcode > 31 ||
-	    !(carried_opcodes(qp->vqp.qp.qp_type) & (1u << opcode)))
+	if (opcode > 31 || !(carried_opcodes(qp) & (1u << opcode)))
 		return EOPNOTSUPP;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->max_send_sge)
 		return EINVAL;

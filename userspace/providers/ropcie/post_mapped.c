@@ -62,6 +62,18 @@ static int check_length(const struct ibv_send_wr *wr)
 	return length <= MAX_MESSAGE ? 0 : EINVAL;
 }
 
+static void fill_bind(struct ropcie_abi_send_wqe *wqe,
+		      const struct ibv_send_wr *wr)
+{
+	const struct ibv_mw_bind_info *info = &wr->bind_mw.bind_info;
+
+	wqe->rkey = wr->bind_mw.rkey;
+	wqe->imm = info->mr ? info->mr->lkey : 0;
+	wqe->remote_addr = info->addr;
+	wqe->compare_add = info->length;
+	wqe->swap = info->mw_access_flags;
+}
+
 static void fill_operation(struct ropcie_abi_send_wqe *wqe,
 			   const struct ropcie_qp *qp,
 			   const struct ibv_send_wr *wr)
@@ -79,6 +91,9 @@ static void fill_operation(struct ropcie_abi_send_wqe *wqe,
 		wqe->rkey = wr->wr.atomic.rkey;
 		wqe->compare_add = wr->wr.atomic.compare_add;
 		wqe->swap = wr->wr.atomic.swap;
+		break;
+	case IBV_WR_BIND_MW:
+		fill_bind(wqe, wr);
 		break;
 	default:
 		if (qp->vqp.qp.qp_type != IBV_QPT_UD)
@@ -111,6 +126,8 @@ static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 			    IBV_SEND_SOLICITED | IBV_SEND_INLINE))
 		return EINVAL;
 	if (qp->vqp.qp.qp_type == IBV_QPT_UD && !is_address(qp, wr))
+		return EINVAL;
+	if (wr->opcode == IBV_WR_BIND_MW && wr->num_sge)
 		return EINVAL;
 	if (!qp->sq.ctl || ropcie_ring_used(&qp->sq) >= qp->max_send_wr)
 		return ENOMEM;
@@ -219,6 +236,32 @@ static int post_recvs(struct ropcie_ring *ring, uint32_t max_wr,
 		ring->next++;
 	}
 	return 0;
+}
+
+/* A window of type 1: its key changes with each bind. */
+int ropcie_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw,
+		   struct ibv_mw_bind *mw_bind)
+{
+	const struct ibv_mw_bind_info *info = &mw_bind->bind_info;
+	struct ibv_send_wr wr = {
+		.wr_id = mw_bind->wr_id,
+		.opcode = IBV_WR_BIND_MW,
+		.send_flags = mw_bind->send_flags,
+		.bind_mw = {
+			.mw = mw,
+			.rkey = ibv_inc_rkey(mw->rkey),
+			.bind_info = *info,
+		},
+	};
+	struct ibv_send_wr *bad;
+	int ret;
+
+	if (mw->type != IBV_MW_TYPE_1 || (!info->mr && info->length))
+		return EINVAL;
+	ret = ropcie_post_send(ibqp, &wr, &bad);
+	if (!ret)
+		mw->rkey = wr.bind_mw.rkey;
+	return ret;
 }
 
 int ropcie_post_recv_mapped(struct ropcie_qp *qp, struct ibv_recv_wr *wr,

@@ -93,6 +93,26 @@ static void wr_send_inv(struct ibv_qp_ex *qp_ex, uint32_t invalidate_rkey)
 		wr->invalidate_rkey = invalidate_rkey;
 }
 
+static void wr_local_inv(struct ibv_qp_ex *qp_ex, uint32_t invalidate_rkey)
+{
+	struct ibv_send_wr *wr = add_wr(qp_ex, IBV_WR_LOCAL_INV);
+
+	if (wr)
+		wr->invalidate_rkey = invalidate_rkey;
+}
+
+static void wr_bind_mw(struct ibv_qp_ex *qp_ex, struct ibv_mw *mw,
+		       uint32_t rkey, const struct ibv_mw_bind_info *bind_info)
+{
+	struct ibv_send_wr *wr = add_wr(qp_ex, IBV_WR_BIND_MW);
+
+	if (!wr)
+		return;
+	wr->bind_mw.mw = mw;
+	wr->bind_mw.rkey = rkey;
+	wr->bind_mw.bind_info = *bind_info;
+}
+
 static struct ibv_send_wr *add_rdma(struct ibv_qp_ex *qp_ex,
 				    enum ibv_wr_opcode opcode, uint32_t rkey,
 				    uint64_t remote_addr)
@@ -288,6 +308,9 @@ static struct ropcie_send_batch *alloc_batch(const struct ropcie_qp *qp,
 	return batch;
 }
 
+/* What no uverbs command carries. */
+static const uint64_t mapped_ops = IBV_QP_EX_WITH_BIND_MW |
+				   IBV_QP_EX_WITH_LOCAL_INV;
 static const uint64_t carried_ops =
 	IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
 	IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
@@ -300,7 +323,8 @@ int ropcie_init_qp_ex(struct ropcie_qp *qp,
 	struct ibv_qp_ex *qp_ex = &qp->vqp.qp_ex;
 	struct ropcie_send_batch *batch;
 
-	if (attr->send_ops_flags & ~carried_ops ||
+	if (attr->send_ops_flags &
+		    ~(carried_ops | (qp->map.addr ? mapped_ops : 0)) ||
 	    (qp->vqp.qp.qp_type != IBV_QPT_RC &&
 	     qp->vqp.qp.qp_type != IBV_QPT_UC &&
 	     qp->vqp.qp.qp_type != IBV_QPT_UD))
@@ -321,6 +345,8 @@ int ropcie_init_qp_ex(struct ropcie_qp *qp,
 	qp_ex->wr_send = wr_send;
 	qp_ex->wr_send_imm = wr_send_imm;
 	qp_ex->wr_send_inv = wr_send_inv;
+	qp_ex->wr_local_inv = wr_local_inv;
+	qp_ex->wr_bind_mw = wr_bind_mw;
 	qp_ex->wr_rdma_read = wr_rdma_read;
 	qp_ex->wr_rdma_write = wr_rdma_write;
 	qp_ex->wr_rdma_write_imm = wr_rdma_write_imm;

@@ -49,8 +49,7 @@ static void free_context(struct ibv_context *context)
 }
 
 /*
- * Operations that are not here are answered EOPNOTSUPP by the library: uverbs
- * has no command for them (bind_mw).
+ * Operations that are not here are answered EOPNOTSUPP by the library.
  */
 static const struct verbs_context_ops context_ops = {
 	.advise_mr = ibv_cmd_advise_mr,
@@ -60,6 +59,7 @@ static const struct verbs_context_ops context_ops = {
 	.alloc_pd = ropcie_alloc_pd,
 	.alloc_td = ropcie_alloc_td,
 	.attach_mcast = ibv_cmd_attach_mcast,
+	.bind_mw = ropcie_bind_mw,
 	.close_xrcd = ropcie_close_xrcd,
 	.create_ah = ropcie_create_ah,
 	.create_cq = ropcie_create_cq,

@@ -228,6 +228,8 @@ int ropcie_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 /* post_mapped.c: the same, to mapped queues */
 int ropcie_post_send_mapped(struct ropcie_qp *qp, struct ibv_send_wr *wr,
 			    struct ibv_send_wr **bad_wr);
+int ropcie_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw,
+		   struct ibv_mw_bind *mw_bind);
 int ropcie_post_recv_mapped(struct ropcie_qp *qp, struct ibv_recv_wr *wr,
 			    struct ibv_recv_wr **bad_wr);
 int ropcie_post_srq_recv_mapped(struct ropcie_srq *srq, struct ibv_recv_wr *wr,

@@ -260,7 +260,7 @@ struct verbs_context_ops {
 	verbs_op_unused async_event;
 	verbs_op_unused attach_counters_point_flow;
 	int (*attach_mcast)(struct ibv_qp *, const union ibv_gid *, uint16_t);
-	verbs_op_unused bind_mw;
+	int (*bind_mw)(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
 	int (*close_xrcd)(struct ibv_xrcd *);
 	verbs_op_unused cq_event;
 	struct ibv_ah *(*create_ah)(struct ibv_pd *, struct ibv_ah_attr *);
