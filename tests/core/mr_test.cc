@@ -703,4 +703,5 @@ TEST_F(Window, IsBoundOnlyToWhatTheRegionAllows) {
   EXPECT_EQ(Bind(kIova, 1, ROPCIE_ACCESS_REMOTE_READ), -EINVAL);  // it is bound
 }
 
+}  // namespace
 }  // namespace ropcie

@@ -77,6 +77,11 @@ void Run(Side& side) {
   for (NamedCase& one : RemoteCases()) {
     cases.push_back(std::move(one));
   }
+  if ((device.attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0) {
+    for (NamedCase& one : WindowCases()) {
+      cases.push_back(std::move(one));
+    }
+  }
   for (const NamedCase& one : cases) {
     for (const bool leader_requests : {true, false}) {
       arena.Clear();

@@ -44,6 +44,9 @@ std::vector<NamedCase> QueueCases();
 // RDMA WRITE, READ and atomics, allowed and refused.
 std::vector<NamedCase> RemoteCases();
 
+// Memory windows; none when the device has not got them.
+std::vector<NamedCase> WindowCases();
+
 struct Completion {
   uint64_t wr_id;
   ibv_wc_status status;

@@ -60,7 +60,7 @@ class MappedQp : public testing::Test {
   }
 
   // A copy of the next send queue entry, as the kernel takes it.
-  std::vector<uint64_t> Take() {
+  static std::vector<uint64_t> Take() {
     std::vector<uint64_t> entry(fake_ring(0)->stride / sizeof(uint64_t));
     ropcie_uring_take(fake_ring(0), entry.data());
     return entry;
@@ -179,6 +179,7 @@ class MappedCq : public testing::Test {
     std::array<ibv_wc, 16> wc{};
     const int got = ropcie_poll_cq(cq_, num, wc.data());
     std::vector<uint64_t> ids;
+    ids.reserve(wc.size());
     for (int i = 0; i < got; ++i) {
       ids.push_back(wc.at(static_cast<size_t>(i)).wr_id);
     }

@@ -97,6 +97,11 @@ struct ibv_mw *ropcie_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	struct ibv_mw *mw;
 	int ret;
 
+	/* Nothing could bind it. */
+	if (!to_rctx(pd->context)->mapped) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return NULL;
