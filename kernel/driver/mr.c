@@ -15,6 +15,7 @@ static_assert(ROPCIE_ACCESS_LOCAL_WRITE == IB_ACCESS_LOCAL_WRITE);
 static_assert(ROPCIE_ACCESS_REMOTE_WRITE == IB_ACCESS_REMOTE_WRITE);
 static_assert(ROPCIE_ACCESS_REMOTE_READ == IB_ACCESS_REMOTE_READ);
 static_assert(ROPCIE_ACCESS_REMOTE_ATOMIC == IB_ACCESS_REMOTE_ATOMIC);
+static_assert(ROPCIE_ACCESS_MW_BIND == IB_ACCESS_MW_BIND);
 
 int ropcie_mr_table_create(struct ropcie_dev *dev)
 {
@@ -61,6 +62,8 @@ struct ropcie_mr *ropcie_mr_alloc(struct ib_pd *ibpd, int access)
 		return NULL;
 	refcount_set(&mr->refs, 1);
 	init_completion(&mr->unused);
+	INIT_LIST_HEAD(&mr->of_qp);
+	mr->device = ibpd->device;
 	mr->core.pd = to_rpd(ibpd)->num;
 	mr->core.access = access & (ROPCIE_MR_ACCESS | IB_ACCESS_MW_BIND);
 	return mr;
@@ -192,73 +195,96 @@ static struct ropcie_mr *find_dynamic(struct ropcie_dev *dev, u32 key)
 		       container_of(core, struct ropcie_mr, core) : NULL;
 }
 
-bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access)
+bool ropcie_mr_unused(struct ropcie_mr *mr)
 {
-	struct ropcie_mr_fast fast = {
-		.key = key,
-		.pd = to_rpd(qp->ibqp.pd)->num,
-		.access = access,
-	};
-	struct ropcie_dev *dev = qp->dev;
-	struct ropcie_mr *mr;
-	void **before;
-	bool ok = false;
-
-	spin_lock_bh(&dev->mr_lock);
-	mr = find_dynamic(dev, key);
-	if (mr && mr->num_pages) {
-		fast.iova = mr->ibmr.iova;
-		fast.length = mr->ibmr.length;
-		fast.page_shift = ilog2(mr->ibmr.page_size);
-		fast.offset = fast.iova & (mr->ibmr.page_size - 1);
-		fast.pages = mr->mapped ? mr->next_pages : mr->core.pages;
-		ok = !ropcie_mr_fast_register(&mr->core, &fast, &before);
-		if (ok && mr->mapped)
-			mr->next_pages = before;
-		if (ok)
-			mr->mapped = false;
-	}
-	spin_unlock_bh(&dev->mr_lock);
-	return ok;
-}
-
-bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote)
-{
-	struct ropcie_dev *dev = qp->dev;
-	struct ropcie_mr *mr;
-	bool ok;
-
-	rcu_read_lock(); /* a region that is deregistered meanwhile */
-	spin_lock_bh(&dev->mr_lock);
-	mr = find_dynamic(dev, key);
-	ok = mr && (!mr->core.window || mr->core.qpn == qp->ibqp.qp_num) &&
-	     !ropcie_mr_invalidate(&mr->core, to_rpd(qp->ibqp.pd)->num, key,
-				   remote);
-	spin_unlock_bh(&dev->mr_lock);
-	if (ok)
-		ropcie_mr_wait_invalid(dev, mr);
-	rcu_read_unlock();
-	return ok;
-}
-
-void ropcie_mr_wait_invalid(struct ropcie_dev *dev, struct ropcie_mr *mr)
-{
+	lockdep_assert_held(&to_rdev(mr->device)->mr_lock);
 	/*
 	 * Copies to or from it end first. They run with bottom halves off and
 	 * wait for no lock that this context holds. Pairs with the barrier in
 	 * ropcie_mr_get().
 	 */
 	smp_mb();
-	while (refcount_read(&mr->refs) > 1)
-		cpu_relax();
-	if (!mr->core.window)
-		return;
-	spin_lock_bh(&dev->mr_lock);
-	if (mr->core.invalid && mr->shows) {
+	if (refcount_read(&mr->refs) > 1)
+		return false;
+	if (mr->shows) {
 		mr->shows->windows--;
 		mr->shows = NULL;
+		mr->core.qpn = 0;
+		list_del_init(&mr->of_qp);
 	}
-	spin_unlock_bh(&dev->mr_lock);
+	return true;
+}
+
+/* Return: -EAGAIN when somebody uses it still. dev->mr_lock is held. */
+static int fast_register(struct ropcie_qp *qp, u32 key, u32 access)
+{
+	struct ropcie_mr_fast fast = {
+		.key = key,
+		.pd = to_rpd(qp->ibqp.pd)->num,
+		.access = access,
+	};
+	struct ropcie_mr *mr = find_dynamic(qp->dev, key);
+	void **before;
+
+	if (!mr || !mr->num_pages)
+		return -EINVAL;
+	if (mr->core.invalid && !ropcie_mr_unused(mr))
+		return -EAGAIN;
+	fast.iova = mr->ibmr.iova;
+	fast.length = mr->ibmr.length;
+	fast.page_shift = ilog2(mr->ibmr.page_size);
+	fast.offset = fast.iova & (mr->ibmr.page_size - 1);
+	fast.pages = mr->mapped ? mr->next_pages : mr->core.pages;
+	if (ropcie_mr_fast_register(&mr->core, &fast, &before))
+		return -EINVAL;
+	if (mr->mapped)
+		mr->next_pages = before;
+	mr->mapped = false;
+	return 0;
+}
+
+bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access)
+{
+	struct ropcie_dev *dev = qp->dev;
+	int ret;
+
+	do {
+		spin_lock_bh(&dev->mr_lock);
+		ret = fast_register(qp, key, access);
+		spin_unlock_bh(&dev->mr_lock);
+		cpu_relax();
+	} while (ret == -EAGAIN);
+	return !ret;
+}
+
+/* May this queue pair take the key away? dev->mr_lock is held. */
+static bool invalidate(struct ropcie_qp *qp, struct ropcie_mr *mr, u32 key,
+		       bool remote)
+{
+	if (!mr || (mr->core.qpn && mr->core.qpn != qp->ibqp.qp_num))
+		return false;
+	return !ropcie_mr_invalidate(&mr->core, to_rpd(qp->ibqp.pd)->num, key,
+				     remote);
+}
+
+bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote)
+{
+	struct ropcie_dev *dev = qp->dev;
+	struct ropcie_mr *mr;
+	bool ok = false, done;
+
+	do {
+		spin_lock_bh(&dev->mr_lock);
+		mr = find_dynamic(dev, key);
+		if (!ok)
+			ok = invalidate(qp, mr, key, remote);
+		/* Others may have deregistered it, or given it memory again. */
+		done = !ok || !mr || !mr->core.invalid ||
+		       mr->core.key != key || ropcie_mr_unused(mr);
+		spin_unlock_bh(&dev->mr_lock);
+		cpu_relax();
+	} while (!done);
+	return ok;
 }
 
 static int pinned_fill(struct ropcie_pinned *pinned)

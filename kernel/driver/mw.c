@@ -3,7 +3,10 @@
  * Memory windows (IBTA 10.6.7.2): a window has a place in the table of regions, and
  * when it is bound, the pages of a part of a region. One of type 1 can be bound
  * again, or to nothing; one of type 2B belongs to the queue pair that bound it, is
- * invalidated by work requests and only then bound again.
+ * invalidated by its work requests, or its end, and only then bound again.
+ *
+ * Whether a window is valid, what it shows and who uses it change together, under
+ * dev->mr_lock: ropcie_mr_unused().
  */
 #include <linux/slab.h>
 
@@ -40,25 +43,17 @@ int ropcie_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
 	return 0;
 }
 
-/* It shows nothing any more when this returns. */
-static void unbind(struct ropcie_dev *dev, struct ropcie_mr *mr)
-{
-	spin_lock_bh(&dev->mr_lock);
-	WRITE_ONCE(mr->core.invalid, true);
-	spin_unlock_bh(&dev->mr_lock);
-	ropcie_mr_wait_invalid(dev, mr);
-}
-
 int ropcie_dealloc_mw(struct ib_mw *ibmw)
 {
 	struct ropcie_dev *dev = to_rdev(ibmw->device);
 	struct ropcie_mr *mr = to_rmw(ibmw)->mr;
 
-	/* A bind that is under way finds it no more, or is undone. */
+	/* Nobody finds or uses it any more then. */
 	ropcie_mr_unpublish(dev, mr);
 	spin_lock_bh(&dev->mr_lock);
 	if (mr->shows)
 		mr->shows->windows--;
+	list_del_init(&mr->of_qp);
 	spin_unlock_bh(&dev->mr_lock);
 	kfree_rcu(mr, rcu);
 	return 0;
@@ -73,9 +68,11 @@ static struct ropcie_mr *find_window(struct ropcie_qp *qp, u32 key)
 		       container_of(core, struct ropcie_mr, core) : NULL;
 }
 
-/* Under dev->mr_lock; nobody uses the window. */
-static bool bind(struct ropcie_qp *qp, struct ropcie_mr *window,
-		 const struct ropcie_send_wqe *wqe)
+/*
+ * What is asked for is checked before the window loses what it shows. Under
+ * dev->mr_lock. Return: -EAGAIN when somebody uses the window still.
+ */
+static int bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {
 	struct ropcie_mw_attr want = {
 		.addr = wqe->raddr,
@@ -86,45 +83,70 @@ static bool bind(struct ropcie_qp *qp, struct ropcie_mr *window,
 	struct ropcie_mr_fast fast = {
 		.key = wqe->rkey,
 		.pd = to_rpd(qp->ibqp.pd)->num,
-		.qpn = window->core.dynamic ? qp->ibqp.qp_num : 0,
 	};
+	struct ropcie_mr *window = find_window(qp, wqe->rkey);
 	struct ropcie_mr_core *core;
 	struct ropcie_mr *mr;
+	bool type_2;
 	void **before;
 
+	if (!window)
+		return -EINVAL;
+	type_2 = window->core.dynamic;
+	/* IBTA o10-36.2.2: zero based is for type 2, which is unbound first. */
+	if (type_2 ? !window->core.invalid : want.zero_based)
+		return -EINVAL;
 	core = ropcie_mr_find(&qp->dev->mrs, wqe->imm);
-	if (!core || ropcie_mr_bind(core, &want, &fast) ||
-	    ropcie_mr_fast_register(&window->core, &fast, &before))
-		return false;
+	if ((want.length || type_2) &&
+	    (!core || ropcie_mr_bind(core, &want, &fast)))
+		return -EINVAL;
+	WRITE_ONCE(window->core.invalid, true);
+	if (!ropcie_mr_unused(window))
+		return -EAGAIN;
+	if (!want.length)
+		return 0;
+	fast.qpn = type_2 ? qp->ibqp.qp_num : 0;
+	if (ropcie_mr_fast_register(&window->core, &fast, &before))
+		return -EINVAL;
 	mr = container_of(core, struct ropcie_mr, core);
 	mr->windows++;
 	window->shows = mr;
-	return true;
+	if (type_2)
+		list_add(&window->of_qp, &qp->windows);
+	return 0;
 }
 
 bool ropcie_mw_bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {
 	struct ropcie_dev *dev = qp->dev;
-	struct ropcie_mr *window;
-	bool ok = false, again;
+	int ret;
 
-	if (wqe->access & ~(u32)(ROPCIE_MR_ACCESS | IB_ZERO_BASED))
+	if (wqe->access & ~(u32)(ROPCIE_MR_ACCESS | IB_ZERO_BASED |
+				 IB_ACCESS_OPTIONAL))
 		return false;
-	rcu_read_lock(); /* a window that is deallocated meanwhile */
-	spin_lock_bh(&dev->mr_lock);
-	window = find_window(qp, wqe->rkey);
-	again = window && !window->core.dynamic;
-	spin_unlock_bh(&dev->mr_lock);
-	if (again) {
-		unbind(dev, window);
-		ok = !wqe->swap;
-	}
-	if (!ok) {
+	do {
 		spin_lock_bh(&dev->mr_lock);
-		ok = window && find_window(qp, wqe->rkey) == window &&
-		     bind(qp, window, wqe);
+		ret = bind(qp, wqe);
 		spin_unlock_bh(&dev->mr_lock);
-	}
-	rcu_read_unlock();
-	return ok;
+		cpu_relax();
+	} while (ret == -EAGAIN);
+	return !ret;
+}
+
+void ropcie_mw_unbind_all(struct ropcie_qp *qp)
+{
+	struct ropcie_dev *dev = qp->dev;
+	struct ropcie_mr *mr;
+
+	do {
+		spin_lock_bh(&dev->mr_lock);
+		mr = list_first_entry_or_null(&qp->windows, struct ropcie_mr,
+					      of_qp);
+		if (mr) {
+			WRITE_ONCE(mr->core.invalid, true);
+			ropcie_mr_unused(mr);
+		}
+		spin_unlock_bh(&dev->mr_lock);
+		cpu_relax();
+	} while (mr);
 }

@@ -179,7 +179,10 @@ int ropcie_fill_bind(struct ropcie_qp *qp,
 		     struct ropcie_send_wqe *wqe)
 {
 	if (ropcie_is_ud(qp) || uwqe->num_sge || uwqe->inline_length ||
-	    uwqe->flags & ~(IB_SEND_FENCE | IB_SEND_SIGNALED))
+	    uwqe->reserved || uwqe->ah || uwqe->remote_qpn ||
+	    uwqe->remote_qkey || uwqe->swap > U32_MAX ||
+	    uwqe->flags & ~(IB_SEND_FENCE | IB_SEND_SIGNALED |
+			    IB_SEND_SOLICITED))
 		return -EINVAL;
 	wqe->wr_id = uwqe->wr_id;
 	wqe->op = ROPCIE_LOCAL_BIND;

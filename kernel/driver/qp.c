@@ -213,6 +213,7 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	spin_lock_init(&qp->lock);
 	spin_lock_init(&qp->sq_lock);
 	mutex_init(&qp->mutex);
+	INIT_LIST_HEAD(&qp->windows);
 	INIT_LIST_HEAD(&qp->ready);
 	INIT_LIST_HEAD(&qp->blocked);
 	refcount_set(&qp->refs, 1);
@@ -312,6 +313,7 @@ static void qp_reset(struct ropcie_qp *qp)
 	hrtimer_cancel(&qp->timer);
 	qp_disconnect(qp);
 	ropcie_qp_unblock(qp);
+	ropcie_mw_unbind_all(qp);
 
 	spin_lock_bh(&qp->lock);
 	spin_lock_irqsave(&qp->sq_lock, flags);

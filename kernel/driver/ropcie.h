@@ -252,6 +252,8 @@ struct ropcie_pinned {
  * @replaced: another one has taken its key; under dev->mr_lock
  * @windows: that show it; under dev->mr_lock
  * @shows: of a window: the region that it shows, or NULL; under dev->mr_lock
+ * @of_qp: of a window of type 2B: place on qp->windows; under dev->mr_lock
+ * @device: verbs device; @ibmr is not used in windows
  * @refs: table entry and users; region memory is freed when it falls to zero
  * @unused: completed then
  * @rcu: delays the freeing for ropcie_mr_find()
@@ -267,6 +269,8 @@ struct ropcie_mr {
 	bool replaced;
 	u32 windows;
 	struct ropcie_mr *shows;
+	struct list_head of_qp;
+	struct ib_device *device;
 	refcount_t refs;
 	struct completion unused;
 	struct rcu_head rcu;
@@ -423,6 +427,7 @@ enum ropcie_qp_flag {
  * @full_peer: datagrams: peer whose lane was full last, or NULL
  * @full_until: until when they wait for it, ns
  * @flags: bits of enum ropcie_qp_flag
+ * @windows: of type 2B that it has bound; under dev->mr_lock
  * @ready: place on a work consumer's list
  * @blocked: place on dev->blocked
  * @blocked_peer: peer of the full lane that it waits for
@@ -467,6 +472,7 @@ struct ropcie_qp {
 	u64 full_until;
 
 	unsigned long flags;
+	struct list_head windows;
 	struct list_head ready;
 	struct list_head blocked;
 	const struct ropcie_peer *blocked_peer;
@@ -726,14 +732,23 @@ struct ropcie_mr *ropcie_mr_alloc(struct ib_pd *ibpd, int access);
 int ropcie_mr_publish(struct ropcie_dev *dev, struct ropcie_mr *mr);
 /* Take the key away: nobody uses it then. Return: 0, or -EBUSY with windows. */
 int ropcie_mr_unpublish(struct ropcie_dev *dev, struct ropcie_mr *mr);
-/* Wait until nobody uses what was invalidated. Under RCU, or with a reference. */
-void ropcie_mr_wait_invalid(struct ropcie_dev *dev, struct ropcie_mr *mr);
+
+/**
+ * ropcie_mr_unused() - does nobody use a region or window any more?
+ * @mr: invalid, and found in the table; dev->mr_lock is held
+ *
+ * If so, a window shows nothing any more. Else look it up and try again later,
+ * without the lock in between.
+ */
+bool ropcie_mr_unused(struct ropcie_mr *mr);
 
 /* mw.c */
 int ropcie_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata);
 int ropcie_dealloc_mw(struct ib_mw *ibmw);
 /* Execute a bind; qp->lock is held. Return: false when that may not be. */
 bool ropcie_mw_bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe);
+/* The queue pair's windows of type 2B show nothing any more. */
+void ropcie_mw_unbind_all(struct ropcie_qp *qp);
 
 /* cq.c */
 int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,

@@ -192,6 +192,7 @@ static bool srq_take(struct ropcie_srq *srq, struct ropcie_recv_wqe *wqe,
 	struct ropcie_rq *rq = &srq->rq;
 	unsigned long flags;
 	bool some;
+	u32 left;
 
 	spin_lock_irqsave(&rq->post_lock, flags);
 	ropcie_pull_recvs_locked(rq);
@@ -201,7 +202,8 @@ static bool srq_take(struct ropcie_srq *srq, struct ropcie_recv_wqe *wqe,
 		rq->tail++;
 		release(rq);
 		/* The limit is told once (IBTA 10.2.9.1). */
-		if (rq->head - rq->tail < srq->limit) {
+		left = rq->head - rq->tail + ropcie_uring_ready(&rq->uring);
+		if (left < srq->limit) {
 			srq->limit = 0;
 			after->srq_limit = srq;
 		}

@@ -21,6 +21,8 @@
 #define GATHER_VECS (2 * ROPCIE_MAX_SGE + ROPCIE_FRAG / PAGE_SIZE + 1)
 /* Bytes that a consumer sends before it lets others at the QP. */
 #define WORKER_BUDGET (64 * 1024)
+/* Bytes that a local operation counts for. */
+#define LOCAL_COST 1024
 
 static_assert((int)ROPCIE_WC_SUCCESS == (int)IB_WC_SUCCESS);
 static_assert((int)ROPCIE_WC_LOC_LEN_ERR == (int)IB_WC_LOC_LEN_ERR);
@@ -408,32 +410,28 @@ static void execute(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 		ropcie_req_local_error(&qp->req, ROPCIE_WC_MW_BIND_ERR);
 }
 
-/* What to send next, when all that is to be executed before is. */
-static bool next_record(struct ropcie_qp *qp, struct ropcie_req_rec *rec)
-{
-	enum ropcie_req_verdict verdict;
-
-	for (;;) {
-		verdict = ropcie_req_next(&qp->req, rec);
-		if (verdict != ROPCIE_REQ_LOCAL)
-			return verdict == ROPCIE_REQ_SEND;
-		execute(qp, rec->wqe);
-	}
-}
-
 /* Send until idle, blocked, or over the budget (true). */
 static bool send_loop(struct ropcie_qp *qp, u32 budget,
 		      struct ropcie_after *after)
 {
+	enum ropcie_req_verdict verdict;
 	struct ropcie_req_rec rec;
 	u32 spent = 0;
 	bool more = false;
 	int ret;
 
-	while (next_record(qp, &rec)) {
+	for (;;) {
+		verdict = ropcie_req_next(&qp->req, &rec);
+		if (verdict != ROPCIE_REQ_SEND && verdict != ROPCIE_REQ_LOCAL)
+			break;
 		more = spent >= budget;
 		if (more)
 			break;
+		if (verdict == ROPCIE_REQ_LOCAL) {
+			execute(qp, rec.wqe);
+			spent += LOCAL_COST;
+			continue;
+		}
 		ret = send_record(qp, &rec);
 		if (ret == -EAGAIN) {
 			if (ropcie_qp_block(qp))

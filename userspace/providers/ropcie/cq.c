@@ -171,23 +171,24 @@ static int take(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc)
 	int n = 0;
 
 	pthread_mutex_lock(&cq->ring_lock);
+	/* It was lost when it was resized. */
+	if (!ring->ctl) {
+		n = -1;
+		goto unlock;
+	}
 	end = ropcie_ring_end(ring);
 	while (n < num_entries && ring->next != end)
 		read_cqe(&wc[n++], ropcie_ring_at(ring, ring->next++));
 	if (n)
 		ropcie_ring_release(ring);
+unlock:
 	pthread_mutex_unlock(&cq->ring_lock);
 	return n;
 }
 
 static int poll_mapped(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc)
 {
-	int n, ret;
-
-	/* It was lost when it was resized. */
-	if (!cq->ring.ctl)
-		return -1;
-	n = take(cq, num_entries, wc);
+	int n = take(cq, num_entries, wc), ret;
 
 	if (n || num_entries <= 0)
 		return n;
@@ -203,10 +204,12 @@ void ropcie_cq_forget(struct ibv_cq *ibcq, uint32_t qp_num)
 	const struct ropcie_abi_cqe *cqe;
 	uint32_t i, dropped = 0;
 
-	if (!ring->ctl)
+	if (!cq->map.addr)
 		return;
 	/* The rest moves towards the end; the kernel goes on behind that. */
 	pthread_mutex_lock(&cq->ring_lock);
+	if (!ring->ctl)
+		goto unlock;
 	for (i = ropcie_ring_end(ring); i-- != ring->next;) {
 		cqe = ropcie_ring_at(ring, i);
 		if (cqe->qp_num == qp_num)
@@ -217,6 +220,7 @@ void ropcie_cq_forget(struct ibv_cq *ibcq, uint32_t qp_num)
 	}
 	ring->next += dropped;
 	ropcie_ring_release(ring);
+unlock:
 	pthread_mutex_unlock(&cq->ring_lock);
 }
 

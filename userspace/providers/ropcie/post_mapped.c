@@ -191,8 +191,13 @@ static void ring_doorbell(struct ropcie_qp *qp, int (*call)(struct ibv_qp *qp))
 			break;
 		sched_yield();
 	}
-	if (ret)
-		qp->error = ret;
+	if (!ret)
+		return;
+	pthread_mutex_lock(&qp->sq_lock);
+	pthread_mutex_lock(&qp->rq_lock);
+	qp->error = ret;
+	pthread_mutex_unlock(&qp->rq_lock);
+	pthread_mutex_unlock(&qp->sq_lock);
 }
 
 int ropcie_post_send_mapped(struct ropcie_qp *qp, struct ibv_send_wr *wr,
@@ -268,9 +273,10 @@ int ropcie_post_recv_mapped(struct ropcie_qp *qp, struct ibv_recv_wr *wr,
 			    struct ibv_recv_wr **bad_wr)
 {
 	bool ring = false;
-	int ret = qp->error;
+	int ret;
 
 	pthread_mutex_lock(&qp->rq_lock);
+	ret = qp->error;
 	*bad_wr = wr;
 	if (qp->vqp.qp.state == IBV_QPS_RESET || qp->vqp.qp.srq)
 		ret = EINVAL;

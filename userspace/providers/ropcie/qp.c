@@ -185,6 +185,7 @@ static int reset_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		qp->sq.next = 0;
 		qp->rq.next = 0;
 		qp->vqp.qp.state = IBV_QPS_RESET;
+		qp->error = 0;
 	}
 	pthread_mutex_unlock(&qp->rq_lock);
 	pthread_mutex_unlock(&qp->sq_lock);
