@@ -32,6 +32,8 @@ static const struct rule rules[ROPCIE_QPS_NUM][ROPCIE_QPS_NUM] = {
 			[ROPCIE_QPT_UC] = { PORT_ACCESS },
 			[ROPCIE_QPT_UD] = { PORT_QKEY },
 			[ROPCIE_QPT_GSI] = { PKEY_QKEY },
+			[ROPCIE_QPT_XRC_INI] = { PORT_ACCESS },
+			[ROPCIE_QPT_XRC_TGT] = { PORT_ACCESS },
 		} },
 	},
 	[ROPCIE_QPS_INIT] = {
@@ -42,6 +44,8 @@ static const struct rule rules[ROPCIE_QPS_NUM][ROPCIE_QPS_NUM] = {
 			[ROPCIE_QPT_UC] = { 0, PORT_ACCESS },
 			[ROPCIE_QPT_UD] = { 0, PORT_QKEY },
 			[ROPCIE_QPT_GSI] = { 0, PKEY_QKEY },
+			[ROPCIE_QPT_XRC_INI] = { 0, PORT_ACCESS },
+			[ROPCIE_QPT_XRC_TGT] = { 0, PORT_ACCESS },
 		} },
 		[ROPCIE_QPS_RTR] = { true, {
 			[ROPCIE_QPT_RC] = {
@@ -54,6 +58,14 @@ static const struct rule rules[ROPCIE_QPS_NUM][ROPCIE_QPS_NUM] = {
 			},
 			[ROPCIE_QPT_UD] = { 0, PKEY_QKEY },
 			[ROPCIE_QPT_GSI] = { 0, PKEY_QKEY },
+			[ROPCIE_QPT_XRC_INI] = {
+				PATH,
+				A(ALT_PATH) | A(ACCESS_FLAGS) | A(PKEY_INDEX),
+			},
+			[ROPCIE_QPT_XRC_TGT] = {
+				PATH | A(MAX_DEST_RD_ATOMIC) | A(MIN_RNR_TIMER),
+				A(ALT_PATH) | A(ACCESS_FLAGS) | A(PKEY_INDEX),
+			},
 		} },
 	},
 	[ROPCIE_QPS_RTR] = {
@@ -67,6 +79,13 @@ static const struct rule rules[ROPCIE_QPS_NUM][ROPCIE_QPS_NUM] = {
 			[ROPCIE_QPT_UC] = { A(SQ_PSN), CUR_ACCESS | MIGRATE },
 			[ROPCIE_QPT_UD] = { A(SQ_PSN), CUR_QKEY },
 			[ROPCIE_QPT_GSI] = { A(SQ_PSN), CUR_QKEY },
+			[ROPCIE_QPT_XRC_INI] = {
+				RETRY | A(SQ_PSN), CUR_ACCESS | MIGRATE,
+			},
+			[ROPCIE_QPT_XRC_TGT] = {
+				A(TIMEOUT) | A(SQ_PSN),
+				CUR_ACCESS | MIGRATE | A(MIN_RNR_TIMER),
+			},
 		} },
 	},
 	[ROPCIE_QPS_RTS] = {
@@ -79,12 +98,18 @@ static const struct rule rules[ROPCIE_QPS_NUM][ROPCIE_QPS_NUM] = {
 			[ROPCIE_QPT_UC] = { 0, CUR_ACCESS | MIGRATE },
 			[ROPCIE_QPT_UD] = { 0, CUR_QKEY },
 			[ROPCIE_QPT_GSI] = { 0, CUR_QKEY },
+			[ROPCIE_QPT_XRC_INI] = { 0, CUR_ACCESS | MIGRATE },
+			[ROPCIE_QPT_XRC_TGT] = {
+				0, CUR_ACCESS | MIGRATE | A(MIN_RNR_TIMER),
+			},
 		} },
 		[ROPCIE_QPS_SQD] = { true, {
 			[ROPCIE_QPT_RC] = { 0, A(EN_SQD_ASYNC_NOTIFY) },
 			[ROPCIE_QPT_UC] = { 0, A(EN_SQD_ASYNC_NOTIFY) },
 			[ROPCIE_QPT_UD] = { 0, A(EN_SQD_ASYNC_NOTIFY) },
 			[ROPCIE_QPT_GSI] = { 0, A(EN_SQD_ASYNC_NOTIFY) },
+			[ROPCIE_QPT_XRC_INI] = { 0, A(EN_SQD_ASYNC_NOTIFY) },
+			[ROPCIE_QPT_XRC_TGT] = { 0, A(EN_SQD_ASYNC_NOTIFY) },
 		} },
 	},
 	[ROPCIE_QPS_SQD] = {
@@ -97,6 +122,10 @@ static const struct rule rules[ROPCIE_QPS_NUM][ROPCIE_QPS_NUM] = {
 			[ROPCIE_QPT_UC] = { 0, CUR_ACCESS | MIGRATE },
 			[ROPCIE_QPT_UD] = { 0, CUR_QKEY },
 			[ROPCIE_QPT_GSI] = { 0, CUR_QKEY },
+			[ROPCIE_QPT_XRC_INI] = { 0, CUR_ACCESS | MIGRATE },
+			[ROPCIE_QPT_XRC_TGT] = {
+				0, CUR_ACCESS | MIGRATE | A(MIN_RNR_TIMER),
+			},
 		} },
 		[ROPCIE_QPS_SQD] = { true, {
 			[ROPCIE_QPT_RC] = {
@@ -109,6 +138,13 @@ static const struct rule rules[ROPCIE_QPS_NUM][ROPCIE_QPS_NUM] = {
 			},
 			[ROPCIE_QPT_UD] = { 0, PKEY_QKEY },
 			[ROPCIE_QPT_GSI] = { 0, PKEY_QKEY },
+			[ROPCIE_QPT_XRC_INI] = {
+				0, PORT_ACCESS | MIGRATE | RETRY | A(AV),
+			},
+			[ROPCIE_QPT_XRC_TGT] = {
+				0, PORT_ACCESS | MIGRATE | A(AV) | A(TIMEOUT) |
+				A(MAX_DEST_RD_ATOMIC) | A(MIN_RNR_TIMER),
+			},
 		} },
 	},
 	[ROPCIE_QPS_SQE] = {

@@ -27,6 +27,8 @@ enum ropcie_qpt {
 	ROPCIE_QPT_UC,
 	ROPCIE_QPT_UD,
 	ROPCIE_QPT_GSI, /* QP1: a UD QP that is given no port */
+	ROPCIE_QPT_XRC_INI, /* sends only */
+	ROPCIE_QPT_XRC_TGT, /* receives only */
 	ROPCIE_QPT_NUM
 };
 

@@ -159,6 +159,7 @@ static void build(const struct ropcie_requester *req,
 	rec->wqe = wqe;
 	rec->off = req->off;
 	rec->hdr.op = wqe->op;
+	rec->hdr.srqn = wqe->srqn;
 	rec->hdr.mq = ropcie_mq_id(req->attr.dest_qpn, ROPCIE_MQ_REQUEST);
 	rec->hdr.src_qpn = req->attr.src_qpn;
 	rec->hdr.psn = req->psn;

@@ -75,6 +75,7 @@ static inline bool ropcie_op_is_local(u8 op)
  * @op: enum ropcie_op of its requests, or enum ropcie_local_op
  * @flags: ROPCIE_WR_*
  * @num_sge: entries of @sge
+ * @srqn: XRC: shared receive queue at the other end, or 0
  * @net: DATAGRAM: enum ropcie_net
  * @psn: first PSN, once sent
  * @npsn: number of PSNs: its records, or those of the answer to a READ; 0 for
@@ -104,6 +105,7 @@ struct ropcie_send_wqe {
 	u8 flags;
 	u8 num_sge;
 	u8 net;
+	u16 srqn;
 	u32 psn;
 	u32 npsn;
 	u32 ssn;

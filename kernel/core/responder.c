@@ -91,7 +91,7 @@ static bool same_fetch(const struct ropcie_rsp_fetch *f,
 	u32 nth = (hdr->psn - f->hdr.psn) & ROPCIE_PSN_MASK;
 
 	if (hdr->op != f->hdr.op || hdr->imm != f->hdr.imm ||
-	    hdr->rkey != f->hdr.rkey ||
+	    hdr->rkey != f->hdr.rkey || hdr->srqn != f->hdr.srqn ||
 	    nth >= (hdr->op == ROPCIE_OP_READ ?
 		    ropcie_num_psn(f->hdr.msg_len, f->hdr.imm) : 1))
 		return false;
@@ -210,7 +210,8 @@ static enum ropcie_rsp_verdict write_request(struct ropcie_responder *rsp,
 static bool continues(const struct ropcie_responder *rsp,
 		      const struct ropcie_hdr *hdr)
 {
-	return rsp->in_msg && hdr->op == rsp->op && hdr->msg_len == rsp->msg_len;
+	return rsp->in_msg && hdr->op == rsp->op &&
+	       hdr->srqn == rsp->srqn && hdr->msg_len == rsp->msg_len;
 }
 
 /* The last fragment ends the message, and only it does. */
@@ -246,7 +247,7 @@ unreliable_request(struct ropcie_responder *rsp, const struct ropcie_hdr *hdr,
 
 	rsp->epsn = ropcie_psn_add(hdr->psn, 1);
 	if (!allowed(rsp, hdr->op) || ropcie_op_fetches(hdr->op) ||
-	    (hdr->flags & ROPCIE_F_INV))
+	    (hdr->flags & ROPCIE_F_INV) || hdr->srqn)
 		return pass_over(rsp);
 	if (!first && (!expected || !continues(rsp, hdr)))
 		return pass_over(rsp);
@@ -283,7 +284,7 @@ enum ropcie_rsp_verdict ropcie_rsp_request(struct ropcie_responder *rsp,
 		return unreliable_request(rsp, hdr, ready, room, place);
 	if (ahead)
 		return out_of_order(rsp, hdr, ahead);
-	if (!allowed(rsp, hdr->op))
+	if (!allowed(rsp, hdr->op) || !hdr->srqn == rsp->attr.xrc)
 		return invalid(rsp);
 	if (ropcie_op_fetches(hdr->op))
 		return fetch_request(rsp, hdr);
@@ -309,6 +310,7 @@ bool ropcie_rsp_placed(struct ropcie_responder *rsp,
 	rsp->epsn = ropcie_psn_add(hdr->psn, 1);
 	rsp->nak_sent = false;
 	rsp->op = hdr->op;
+	rsp->srqn = hdr->srqn;
 	rsp->msg_len = hdr->msg_len;
 	rsp->msg_off = (first ? 0 : rsp->msg_off) + hdr->frag_len;
 	rsp->in_msg = !last;
@@ -370,6 +372,7 @@ static void fetch_answer(struct ropcie_responder *rsp, struct ropcie_hdr *hdr)
 		hdr->flags |= ROPCIE_F_LAST;
 	hdr->addr = f->hdr.addr + f->off;
 	hdr->rkey = f->hdr.rkey;
+	hdr->srqn = f->hdr.srqn;
 }
 
 void ropcie_rsp_answer(struct ropcie_responder *rsp, u32 ready,

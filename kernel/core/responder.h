@@ -38,6 +38,8 @@
  * @max_rd_atomic: READs and atomics to take before the first is answered, up
  *	to ROPCIE_RSP_DEPTH
  * @unreliable: an unreliable connection
+ * @xrc: each request names a shared receive queue (IBTA annex A14); of others
+ *	none does
  * @access: ROPCIE_ACCESS_* that the queue pair allows its peer
  */
 struct ropcie_rsp_attr {
@@ -47,6 +49,7 @@ struct ropcie_rsp_attr {
 	u8 min_rnr_timer;
 	u8 max_rd_atomic;
 	bool unreliable;
+	bool xrc;
 	u32 access;
 };
 
@@ -70,6 +73,7 @@ struct ropcie_rsp_fetch {
  * @op: opcode of that message
  * @rkey: key that a WRITE names
  * @addr: address that it names
+ * @srqn: shared receive queue that it names (XRC)
  * @msg_len: bytes of that message
  * @msg_off: bytes received of it
  * @owes: an acknowledge is owed
@@ -97,6 +101,7 @@ struct ropcie_responder {
 	bool starved;
 	u8 nak;
 	u8 op;
+	u16 srqn;
 	u32 nak_psn;
 	u32 rkey;
 	u64 addr;
@@ -219,18 +224,36 @@ static inline bool ropcie_rsp_holds_receive(const struct ropcie_responder *rsp)
 	return rsp->in_msg && rsp->op == ROPCIE_OP_SEND;
 }
 
+/* Is this the request that comes next, and not one to drop? */
+static inline bool ropcie_rsp_expects(const struct ropcie_responder *rsp,
+				      const struct ropcie_hdr *hdr)
+{
+	return !rsp->dead && hdr->src_qpn == rsp->attr.dest_qpn &&
+	       (hdr->psn == rsp->epsn || rsp->attr.unreliable);
+}
+
 /*
- * Will this request, if it is in order, fill the next receive? Then there has
- * to be one when it is given to ropcie_rsp_request().
+ * Will this request fill the next receive? Then there has to be one when it is
+ * given to ropcie_rsp_request().
  */
 static inline bool ropcie_rsp_takes_receive(const struct ropcie_responder *rsp,
 					    const struct ropcie_hdr *hdr)
 {
-	if (rsp->dead || hdr->src_qpn != rsp->attr.dest_qpn ||
-	    (hdr->psn != rsp->epsn && !rsp->attr.unreliable))
+	if (!ropcie_rsp_expects(rsp, hdr))
 		return false;
 	return hdr->op == ROPCIE_OP_SEND ? hdr->flags & ROPCIE_F_FIRST :
 					   hdr->flags & ROPCIE_F_IMM;
+}
+
+/*
+ * Does this request begin a message for a shared receive queue that it names?
+ * Then the caller has to find that queue first.
+ */
+static inline bool ropcie_rsp_names_srq(const struct ropcie_responder *rsp,
+					const struct ropcie_hdr *hdr)
+{
+	return rsp->attr.xrc && hdr->srqn && !rsp->in_msg &&
+	       ropcie_rsp_expects(rsp, hdr);
 }
 
 /**

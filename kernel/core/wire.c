@@ -21,6 +21,7 @@ struct op_rule {
 	bool fragments; /* carries a fragment of a message */
 	bool whole; /* that is all of it */
 	bool queue_pair; /* addressed to a queue pair, with PSN */
+	bool srq; /* of XRC: names a shared receive queue */
 	u8 dir; /* enum ropcie_mq_dir, for queue pairs */
 	u8 operands; /* enum operands */
 };
@@ -31,6 +32,7 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 			 ROPCIE_F_SOLICITED | ROPCIE_F_ACKREQ | ROPCIE_F_INV,
 		.fragments = true,
 		.queue_pair = true,
+		.srq = true,
 		.dir = ROPCIE_MQ_REQUEST,
 	},
 	[ROPCIE_OP_ACK] = {
@@ -48,21 +50,25 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 			 ROPCIE_F_SOLICITED | ROPCIE_F_ACKREQ,
 		.fragments = true,
 		.queue_pair = true,
+		.srq = true,
 		.dir = ROPCIE_MQ_REQUEST,
 		.operands = OPERANDS_RETH,
 	},
 	[ROPCIE_OP_READ] = {
 		.queue_pair = true,
+		.srq = true,
 		.dir = ROPCIE_MQ_REQUEST,
 		.operands = OPERANDS_RETH,
 	},
 	[ROPCIE_OP_CAS] = {
 		.queue_pair = true,
+		.srq = true,
 		.dir = ROPCIE_MQ_REQUEST,
 		.operands = OPERANDS_ATOMIC,
 	},
 	[ROPCIE_OP_FAA] = {
 		.queue_pair = true,
+		.srq = true,
 		.dir = ROPCIE_MQ_REQUEST,
 		.operands = OPERANDS_ATOMIC,
 	},
@@ -104,6 +110,7 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 	memset(slot, 0, sizeof(*slot));
 	slot->op = hdr->op;
 	slot->flags = hdr->flags;
+	slot->srqn = op_rules[hdr->op].srq ? cpu_to_le16(hdr->srqn) : 0;
 	slot->mq = cpu_to_le32(hdr->mq);
 	slot->src_qpn = cpu_to_le32(hdr->src_qpn);
 	slot->psn = cpu_to_le32(hdr->psn);
@@ -258,14 +265,15 @@ int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 	const struct op_rule *rule;
 
 	memset(hdr, 0, sizeof(*hdr));
-	if (!slot->op || slot->op >= ROPCIE_OP_END || slot->rsvd)
+	if (!slot->op || slot->op >= ROPCIE_OP_END)
 		return -EBADMSG;
 	rule = &op_rules[slot->op];
-	if (slot->flags & ~rule->flags)
+	if ((slot->flags & ~rule->flags) || (slot->srqn && !rule->srq))
 		return -EBADMSG;
 
 	hdr->op = slot->op;
 	hdr->flags = slot->flags;
+	hdr->srqn = le16_to_cpu(slot->srqn);
 	hdr->mq = le32_to_cpu(slot->mq);
 	hdr->src_qpn = le32_to_cpu(slot->src_qpn);
 	hdr->psn = le32_to_cpu(slot->psn);

@@ -12,7 +12,7 @@
 
 #include "port.h"
 
-#define ROPCIE_WIRE_VERSION 3
+#define ROPCIE_WIRE_VERSION 4
 #define ROPCIE_SLOT_SIZE 64
 /* Payload bytes that fit into the slot of a record whose opcode allows it. */
 #define ROPCIE_SLOT_INLINE 28
@@ -112,7 +112,8 @@ enum ropcie_net {
  * struct ropcie_slot - a record as it lies in shared memory
  * @op: enum ropcie_op
  * @flags: ROPCIE_F_*
- * @rsvd: zero
+ * @srqn: XRC requests: number of the shared receive queue that they are for;
+ *	zero for all others
  * @mq: destination message queue (mq_id.h)
  * @src_qpn: sending QP, 24 bits; zero for ROPCIE_OP_ETH
  * @psn: packet sequence number, 24 bits
@@ -135,7 +136,7 @@ enum ropcie_net {
 struct ropcie_slot {
 	u8 op;
 	u8 flags;
-	__le16 rsvd;
+	__le16 srqn;
 	__le32 mq;
 	__le32 src_qpn;
 	__le32 psn;
@@ -185,6 +186,8 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * struct ropcie_hdr - a record's header in private memory and native order
  * @op: enum ropcie_op
  * @flags: ROPCIE_F_*
+ * @srqn: XRC requests: shared receive queue that they are for. With @rkey also
+ *	of a READ_RESP; that is not encoded
  * @mq: destination message queue
  * @src_qpn: sending QP
  * @psn: packet sequence number
@@ -209,6 +212,7 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
 struct ropcie_hdr {
 	u8 op;
 	u8 flags;
+	u16 srqn;
 	u32 mq;
 	u32 src_qpn;
 	u32 psn;

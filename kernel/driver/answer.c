@@ -6,6 +6,18 @@
  */
 #include "ropcie.h"
 
+/* The domain of what a READ asked for: see ropcie_remote_pd(). */
+static struct ib_pd *source_pd(const struct ropcie_qp *qp,
+			       const struct ropcie_hdr *hdr)
+{
+	const struct ropcie_srq *srq;
+
+	if (!ropcie_is_xrc_target(qp))
+		return qp->ibqp.pd;
+	srq = ropcie_xrc_find(qp, hdr->srqn);
+	return srq ? srq->ibsrq.pd : NULL;
+}
+
 /* An answer with what a READ asked for, if it still may be read. */
 static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 {
@@ -21,7 +33,8 @@ static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 
 	if (!hdr->frag_len)
 		return ropcie_mq_send(&qp->tx, hdr, NULL, 0);
-	mr = ropcie_mr_get(qp, &source, ROPCIE_ACCESS_REMOTE_READ);
+	mr = ropcie_mr_get(qp, source_pd(qp, hdr), &source,
+			   ROPCIE_ACCESS_REMOTE_READ);
 	if (!mr)
 		return -EACCES;
 	ret = -EACCES;
@@ -41,7 +54,7 @@ static u32 credits(struct ropcie_qp *qp)
 {
 	u32 ready;
 
-	if (qp->srq)
+	if (qp->srq || ropcie_is_xrc_target(qp))
 		return ROPCIE_PSN_MASK;
 	ready = ropcie_rq_ready(&qp->rq);
 	/* One of them may be in use already. */

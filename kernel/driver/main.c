@@ -30,6 +30,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 				 IB_DEVICE_PORT_ACTIVE_EVENT |
 				 IB_DEVICE_SYS_IMAGE_GUID |
 				 IB_DEVICE_SRQ_RESIZE |
+				 IB_DEVICE_XRC |
 				 IB_DEVICE_MEM_WINDOW |
 				 IB_DEVICE_MEM_WINDOW_TYPE_2B |
 				 IB_DEVICE_MEM_MGT_EXTENSIONS;
@@ -184,6 +185,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.alloc_mw = ropcie_alloc_mw,
 	.alloc_pd = ropcie_alloc_pd,
 	.alloc_ucontext = ropcie_alloc_ucontext,
+	.alloc_xrcd = ropcie_alloc_xrcd,
 	.attach_mcast = ropcie_attach_mcast,
 	.create_ah = ropcie_create_ah,
 	.create_cq = ropcie_create_cq,
@@ -194,6 +196,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.dealloc_mw = ropcie_dealloc_mw,
 	.dealloc_pd = ropcie_dealloc_pd,
 	.dealloc_ucontext = ropcie_dealloc_ucontext,
+	.dealloc_xrcd = ropcie_dealloc_xrcd,
 	.dereg_mr = ropcie_dereg_mr,
 	.pre_destroy_cq = ropcie_pre_destroy_cq,
 	.destroy_ah = ropcie_destroy_ah,
@@ -239,6 +242,7 @@ static const struct ib_device_ops ropcie_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_qp, ropcie_qp, ibqp),
 	INIT_RDMA_OBJ_SIZE(ib_srq, ropcie_srq, ibsrq),
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, ropcie_ucontext, ibuc),
+	INIT_RDMA_OBJ_SIZE(ib_xrcd, ropcie_xrcd, ibxrcd),
 };
 
 /* The interface went up or down, or its carrier did; under RTNL. */
@@ -312,6 +316,7 @@ static void init_dev(struct ropcie_dev *dev, struct ropcie_device *rdev)
 	dev->rdev = rdev;
 	dev->adapter = rdev->adapter;
 	xa_init_flags(&dev->qps, XA_FLAGS_ALLOC);
+	xa_init_flags(&dev->xrc_srqs, XA_FLAGS_ALLOC1);
 	mutex_init(&dev->qp_mutex);
 	ida_init(&dev->pds);
 	xa_init_flags(&dev->ahs, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
@@ -330,6 +335,7 @@ static void free_dev(struct ropcie_dev *dev)
 	ida_destroy(&dev->pds);
 	xa_destroy(&dev->ahs);
 	xa_destroy(&dev->qps);
+	xa_destroy(&dev->xrc_srqs);
 	ib_dealloc_device(&dev->ib);
 }
 

@@ -261,10 +261,11 @@ bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access)
 static bool invalidate(struct ropcie_qp *qp, struct ropcie_mr *mr, u32 key,
 		       bool remote)
 {
-	if (!mr || (mr->core.qpn && mr->core.qpn != qp->ibqp.qp_num))
+	struct ib_pd *pd = remote ? ropcie_remote_pd(qp) : qp->ibqp.pd;
+
+	if (!mr || !pd || (mr->core.qpn && mr->core.qpn != qp->ibqp.qp_num))
 		return false;
-	return !ropcie_mr_invalidate(&mr->core, to_rpd(qp->ibqp.pd)->num, key,
-				     remote);
+	return !ropcie_mr_invalidate(&mr->core, to_rpd(pd)->num, key, remote);
 }
 
 bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote)
@@ -529,12 +530,14 @@ void ropcie_mr_put(struct ropcie_mr *mr)
 		complete(&mr->unused);
 }
 
-struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp,
+struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp, struct ib_pd *pd,
 				const struct ropcie_sge *sge, u32 access)
 {
 	struct ropcie_mr_core *core;
 	struct ropcie_mr *mr = NULL;
 
+	if (!pd)
+		return NULL;
 	rcu_read_lock();
 	core = ropcie_mr_find(&qp->dev->mrs, sge->lkey);
 	if (core) {
@@ -549,8 +552,8 @@ struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp,
 	smp_mb__after_atomic();
 	if (!ropcie_mr_is_current(&mr->core, sge->lkey) ||
 	    !ropcie_mr_serves(&mr->core, qp->ibqp.qp_num, access) ||
-	    ropcie_mr_check(&mr->core, to_rpd(qp->ibqp.pd)->num, sge->addr,
-			    sge->length, access)) {
+	    ropcie_mr_check(&mr->core, to_rpd(pd)->num, sge->addr, sge->length,
+			    access)) {
 		ropcie_mr_put(mr);
 		return NULL;
 	}

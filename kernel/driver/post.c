@@ -168,6 +168,7 @@ int ropcie_fill_send(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 		return ret;
 	wqe->wr_id = wr->wr_id;
 	wqe->imm = 0;
+	wqe->srqn = 0;
 	ret = fill_opcode(qp, wr, wqe);
 	if (!ret)
 		fill_flags(qp, wr->send_flags, wqe);
@@ -179,7 +180,7 @@ int ropcie_fill_bind(struct ropcie_qp *qp,
 		     struct ropcie_send_wqe *wqe)
 {
 	if (ropcie_is_ud(qp) || uwqe->num_sge || uwqe->inline_length ||
-	    uwqe->reserved || uwqe->ah || uwqe->remote_qpn ||
+	    uwqe->remote_srqn || uwqe->ah || uwqe->remote_qpn ||
 	    uwqe->remote_qkey || uwqe->swap > U32_MAX ||
 	    uwqe->flags & ~(IB_SEND_FENCE | IB_SEND_SIGNALED |
 			    IB_SEND_SOLICITED))

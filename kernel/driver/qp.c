@@ -23,9 +23,14 @@ static int check_type(const struct ib_qp_init_attr *init, bool user)
 	case IB_QPT_RC:
 	case IB_QPT_UC:
 	case IB_QPT_UD:
-		return 0;
+		return init->send_cq && init->recv_cq ? 0 : -EINVAL;
+	case IB_QPT_XRC_INI:
+		return init->send_cq ? 0 : -EINVAL;
+	case IB_QPT_XRC_TGT:
+		return init->xrcd ? 0 : -EINVAL;
 	case IB_QPT_GSI:
-		return user || init->port_num != 1 ? -EINVAL : 0;
+		return user || init->port_num != 1 || !init->send_cq ||
+		       !init->recv_cq ? -EINVAL : 0;
 	default:
 		return -EOPNOTSUPP;
 	}
@@ -40,6 +45,10 @@ static enum ropcie_qpt core_type(const struct ropcie_qp *qp)
 		return ROPCIE_QPT_UD;
 	case IB_QPT_GSI:
 		return ROPCIE_QPT_GSI;
+	case IB_QPT_XRC_INI:
+		return ROPCIE_QPT_XRC_INI;
+	case IB_QPT_XRC_TGT:
+		return ROPCIE_QPT_XRC_TGT;
 	default:
 		return ROPCIE_QPT_RC;
 	}
@@ -53,8 +62,6 @@ static int check_caps(const struct ib_qp_init_attr *init, bool mapped)
 
 	if (init->create_flags)
 		return -EOPNOTSUPP;
-	if (!init->send_cq || !init->recv_cq)
-		return -EINVAL;
 	if (cap->max_send_wr > ROPCIE_MAX_WR ||
 	    cap->max_recv_wr > ROPCIE_MAX_WR ||
 	    cap->max_send_sge > ROPCIE_MAX_SGE ||
@@ -76,7 +83,7 @@ static void free_queues(struct ropcie_qp *qp)
 static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 {
 	u32 size = roundup_pow_of_two(max(cap->max_send_wr, 1U));
-	u32 stride;
+	u32 stride, held = 0;
 
 	qp->sq_area = max_t(u32, cap->max_send_sge * sizeof(struct ropcie_sge),
 			    ALIGN(cap->max_inline_data, sizeof(u64)));
@@ -90,9 +97,13 @@ static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 	qp->sq_max_wr = cap->max_send_wr;
 	ropcie_req_init(&qp->req, qp->sq_ring, size, stride);
 
-	if (qp->srq)
-		qp->held = kzalloc(qp->srq->rq.stride, GFP_KERNEL_ACCOUNT);
-	if ((qp->srq && !qp->held) ||
+	if (qp->srq || ropcie_is_xrc_target(qp))
+		held = qp->srq ? qp->srq->rq.stride :
+				 struct_size_t(struct ropcie_recv_wqe, sge,
+					       ROPCIE_MAX_SGE);
+	if (held)
+		qp->held = kzalloc(held, GFP_KERNEL_ACCOUNT);
+	if ((held && !qp->held) ||
 	    ropcie_rq_create(&qp->rq, cap->max_recv_wr, cap->max_recv_sge)) {
 		free_queues(qp);
 		return -ENOMEM;
@@ -196,13 +207,21 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 
 	if (mapped < 0)
 		return mapped;
-	if (init->srq) {
+	if (init->qp_type == IB_QPT_XRC_TGT) {
+		/* It has no queues; core passes what the process asked for. */
+		memset(&init->cap, 0, sizeof(init->cap));
+		init->srq = NULL;
+	}
+	if (init->srq || init->qp_type == IB_QPT_XRC_INI) {
 		/* IBTA 11.2.4.1: they are ignored. */
 		init->cap.max_recv_wr = 0;
 		init->cap.max_recv_sge = 0;
-		qp->srq = to_rsrq(init->srq);
+		qp->srq = init->srq ? to_rsrq(init->srq) : NULL;
 	}
 	ret = check_type(init, udata);
+	/* Only mapped queues have room for the number of a shared queue. */
+	if (!ret && init->qp_type == IB_QPT_XRC_INI && !mapped)
+		ret = -EOPNOTSUPP;
 	if (!ret)
 		ret = check_caps(init, mapped);
 	if (ret)
@@ -227,7 +246,9 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		ret = map_queues(qp, udata);
 	if (!ret) {
 		mutex_lock(&dev->qp_mutex);
-		ret = name_qp(dev, qp, udata);
+		/* Core makes XRC's targets for processes, in its own name. */
+		ret = name_qp(dev, qp,
+			      udata || init->qp_type == IB_QPT_XRC_TGT);
 		mutex_unlock(&dev->qp_mutex);
 	}
 	if (ret)
@@ -235,24 +256,38 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	return ret;
 }
 
+static bool hears_requests(const struct ropcie_qp *qp)
+{
+	return qp->ibqp.qp_type != IB_QPT_XRC_INI;
+}
+
+static bool hears_responses(const struct ropcie_qp *qp)
+{
+	return ropcie_is_reliable(qp) && !ropcie_is_xrc_target(qp);
+}
+
 /* Open the inbound queues. Under qp->mutex. */
 static int qp_open(struct ropcie_qp *qp)
 {
 	struct ropcie_adapter *a = qp->dev->adapter;
 	u32 qpn = qp->ibqp.qp_num;
-	int ret;
+	int ret = 0;
 
 	qp->request_mq.id = ropcie_mq_id(qpn, ROPCIE_MQ_REQUEST);
 	qp->request_mq.recv = ropcie_is_ud(qp) ? ropcie_rx_datagram :
 						 ropcie_rx_request;
 	qp->response_mq.id = ropcie_mq_id(qpn, ROPCIE_MQ_RESPONSE);
 	qp->response_mq.recv = ropcie_rx_response;
-	ret = ropcie_mq_open(a, &qp->request_mq);
-	if (ret || !ropcie_is_reliable(qp))
-		return ret;
-	ret = ropcie_mq_open(a, &qp->response_mq);
-	if (ret)
-		ropcie_mq_close(a, &qp->request_mq);
+	if (hears_requests(qp)) {
+		ret = ropcie_mq_open(a, &qp->request_mq);
+		if (ret)
+			return ret;
+	}
+	if (hears_responses(qp)) {
+		ret = ropcie_mq_open(a, &qp->response_mq);
+		if (ret && hears_requests(qp))
+			ropcie_mq_close(a, &qp->request_mq);
+	}
 	return ret;
 }
 
@@ -289,8 +324,9 @@ static void qp_disconnect(struct ropcie_qp *qp)
 
 	if (!qp->connected)
 		return;
-	ropcie_mq_close(a, &qp->request_mq);
-	if (ropcie_is_reliable(qp))
+	if (hears_requests(qp))
+		ropcie_mq_close(a, &qp->request_mq);
+	if (hears_responses(qp))
 		ropcie_mq_close(a, &qp->response_mq);
 	spin_lock_bh(&qp->lock);
 	qp->connected = false;
@@ -328,6 +364,8 @@ static void qp_reset(struct ropcie_qp *qp)
 	ropcie_uring_want_call(&qp->rq.uring, false);
 	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
 	memset(&qp->rsp, 0, sizeof(qp->rsp));
+	if (ropcie_is_xrc_target(qp))
+		qp->srq = NULL;
 	clear_bit(ROPCIE_QP_COMM_EST, &qp->flags);
 	qp->timer_at = 0;
 	spin_unlock_bh(&qp->lock);
@@ -335,8 +373,11 @@ static void qp_reset(struct ropcie_qp *qp)
 	rdma_destroy_ah_attr(&qp->attr.ah_attr);
 	memset(&qp->attr, 0, sizeof(qp->attr));
 
-	ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), ropcie_wc_qp(qp));
-	ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), ropcie_wc_qp(qp));
+	/* Those of an XRC target belong to the shared queue and stay. */
+	if (qp->ibqp.send_cq)
+		ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), ropcie_wc_qp(qp));
+	if (qp->ibqp.recv_cq)
+		ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), ropcie_wc_qp(qp));
 }
 
 static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
@@ -430,6 +471,7 @@ static void start_responder(struct ropcie_qp *qp)
 		.min_rnr_timer = qp->attr.min_rnr_timer,
 		.max_rd_atomic = qp->attr.max_dest_rd_atomic,
 		.unreliable = !ropcie_is_reliable(qp),
+		.xrc = ropcie_is_xrc_target(qp),
 		.access = qp->attr.qp_access_flags,
 	};
 
@@ -592,16 +634,17 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	struct ropcie_qp *qp = to_rqp(ibqp);
 	struct ropcie_dev *dev = qp->dev;
 
+	mutex_lock(&qp->mutex);
+	qp_reset(qp);
+	mutex_unlock(&qp->mutex);
+
+	/* Not before it receives no more: see ropcie_xrc_unpublish(). */
 	mutex_lock(&dev->qp_mutex);
 	xa_erase(&dev->qps, ibqp->qp_num);
 	if (ibqp->qp_type != IB_QPT_GSI)
 		dev->num_qps--;
 	ropcie_leave_groups(qp);
 	mutex_unlock(&dev->qp_mutex);
-
-	mutex_lock(&qp->mutex);
-	qp_reset(qp);
-	mutex_unlock(&qp->mutex);
 
 	ropcie_qp_put(qp);
 	wait_for_completion(&qp->unused);

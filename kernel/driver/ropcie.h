@@ -133,6 +133,8 @@ struct ropcie_counters {
  * @counters: of each processor
  * @num_cqs: completion queues that there are
  * @num_srqs: shared receive queues that there are
+ * @xrc_srqs: numbers to those of XRC; changed under @qp_mutex
+ * @next_srqn: where the search for a free number starts
  * @ahs: numbers to the address handles that programs have; its lock, with
  *	interrupts off, guards them while work requests name them
  * @next_ah: where the search for a free number starts
@@ -166,6 +168,8 @@ struct ropcie_dev {
 	struct ropcie_counters __percpu *counters;
 	atomic_t num_cqs;
 	atomic_t num_srqs;
+	struct xarray xrc_srqs;
+	u32 next_srqn;
 	atomic_t dm_pages;
 	struct xarray ahs;
 	u32 next_ah;
@@ -345,15 +349,23 @@ struct ropcie_rq {
 	struct ropcie_abi_recv_wqe *uwqe;
 };
 
+struct ropcie_xrcd {
+	struct ib_xrcd ibxrcd;
+};
+
 /**
  * struct ropcie_srq - a shared receive queue
  * @ibsrq: what verbs sees
+ * @refs: of XRC: its existence, and those who are about to raise its events
+ * @unused: completed when @refs falls to zero
  * @shared: memory of a mapped queue, or NULL
  * @rq: the queue
  * @limit: raise an event, and disarm, when it has less receives; 0 for never
  */
 struct ropcie_srq {
 	struct ib_srq ibsrq;
+	refcount_t refs;
+	struct completion unused;
 	struct ropcie_shared *shared;
 	struct ropcie_rq rq;
 	u32 limit;
@@ -415,7 +427,8 @@ enum ropcie_qp_flag {
  * @sq_uwqe: a copy of one of its entries
  * @rsp: responder
  * @rq: receive queue; of no entries with @srq
- * @srq: shared receive queue, or NULL
+ * @srq: shared receive queue, or NULL. Of XRC: that of the last request; under
+ *	@lock
  * @held: copy of the receive that was taken from @srq
  * @holds: there is one
  * @request_mq: where the peer's requests arrive
@@ -489,12 +502,14 @@ struct ropcie_qp {
  * struct ropcie_after - what is to be done when the locks are released
  * @overflow: CQs that lost an entry for the first time
  * @srq_limit: shared receive queue that has come below its limit, or NULL
+ * @held: XRC: shared receive queue that they belong to, with a reference
  * @lost: a completion of the QP was lost
  * @events: BIT(enum ib_event_type) to raise on the QP
  */
 struct ropcie_after {
 	struct ropcie_cq *overflow[2];
 	struct ropcie_srq *srq_limit;
+	struct ropcie_srq *held;
 	bool lost;
 	unsigned long events;
 };
@@ -540,10 +555,36 @@ static inline bool ropcie_is_ud(const struct ropcie_qp *qp)
 	return qp->ibqp.qp_type == IB_QPT_UD || qp->ibqp.qp_type == IB_QPT_GSI;
 }
 
-/* Is it told what became of its requests? */
+/* Does it know what became of each request? */
 static inline bool ropcie_is_reliable(const struct ropcie_qp *qp)
 {
-	return qp->ibqp.qp_type == IB_QPT_RC;
+	return qp->ibqp.qp_type == IB_QPT_RC ||
+	       qp->ibqp.qp_type == IB_QPT_XRC_INI ||
+	       qp->ibqp.qp_type == IB_QPT_XRC_TGT;
+}
+
+/* Does it receive for whatever shared queue a request names? */
+static inline bool ropcie_is_xrc_target(const struct ropcie_qp *qp)
+{
+	return qp->ibqp.qp_type == IB_QPT_XRC_TGT;
+}
+
+/*
+ * The domain of the memory that receives name (IBTA 10.2.9.2: of a shared queue
+ * its own); qp->lock is held.
+ */
+static inline struct ib_pd *ropcie_recv_pd(const struct ropcie_qp *qp)
+{
+	return qp->srq ? qp->srq->ibsrq.pd : qp->ibqp.pd;
+}
+
+/*
+ * The domain of the memory that the peer names. Of XRC it is that of the shared
+ * queue that the request names (IBTA annex A14), or NULL. qp->lock is held.
+ */
+static inline struct ib_pd *ropcie_remote_pd(const struct ropcie_qp *qp)
+{
+	return ropcie_is_xrc_target(qp) ? ropcie_recv_pd(qp) : qp->ibqp.pd;
 }
 
 /* Nothing is known to come with this command; what comes is refused. */
@@ -717,12 +758,13 @@ bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote);
 /**
  * ropcie_mr_get() - the region behind a key, checked, with a reference
  * @qp: queue pair that uses it
+ * @pd: protection domain that it has to be of, or NULL for none
  * @sge: bytes that it uses, at least one
  * @access: ROPCIE_ACCESS_* that are needed
  *
  * Return: region to be given back with ropcie_mr_put(), or NULL.
  */
-struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp,
+struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp, struct ib_pd *pd,
 				const struct ropcie_sge *sge, u32 access);
 void ropcie_mr_put(struct ropcie_mr *mr);
 
@@ -998,15 +1040,50 @@ bool ropcie_ud_fits(const struct ropcie_qp *qp, u32 len);
 int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
 		   const struct ropcie_vec *vec, u32 nvec);
 
+/* xrc.c */
+int ropcie_alloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata);
+int ropcie_dealloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata);
+/* Give a complete shared receive queue its number. Return: 0 or an errno. */
+int ropcie_xrc_publish(struct ropcie_dev *dev, struct ropcie_srq *srq);
+/* Take it away: nobody receives for the queue, or raises its events, then. */
+void ropcie_xrc_unpublish(struct ropcie_dev *dev, struct ropcie_srq *srq);
+
+/**
+ * ropcie_xrc_find() - the shared receive queue that a request names
+ * @qp: target that got it; its lock is held, and keeps the queue alive
+ * @srqn: number
+ *
+ * Return: queue, or NULL when there is none in the QP's domain.
+ */
+struct ropcie_srq *ropcie_xrc_find(const struct ropcie_qp *qp, u32 srqn);
+
+/*
+ * An event or a completion of @qp's shared queue is due: a queue of XRC, which
+ * may be destroyed before its QPs, stays until ropcie_qp_after(). qp->lock is
+ * held.
+ */
+void ropcie_xrc_hold(struct ropcie_qp *qp, struct ropcie_after *after);
+void ropcie_xrc_put(struct ropcie_srq *srq);
+
 /* rx.c */
-/* Copy a record's payload to byte @off of a scatter list; qp->lock is held. */
-bool ropcie_place(struct ropcie_qp *qp, const struct ropcie_sge *sge,
-		  u32 num_sge, u64 off, const struct ropcie_rec *rec);
+/*
+ * Copy a record's payload to byte @off of a scatter list of memory in @pd;
+ * qp->lock is held.
+ */
+bool ropcie_place(struct ropcie_qp *qp, struct ib_pd *pd,
+		  const struct ropcie_sge *sge, u32 num_sge, u64 off,
+		  const struct ropcie_rec *rec);
 void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		       const struct ropcie_rec *rec);
 void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
 			const struct ropcie_rec *rec);
 void ropcie_rx_batch_end(void *ctx, struct ropcie_peer *peer);
+
+/*
+ * A request can not be served: the NAK that is owed, and the QP ends (IBTA
+ * 9.9.3.1). An unreliable one tells nobody. qp->lock is held.
+ */
+void ropcie_qp_refuse(struct ropcie_qp *qp, struct ropcie_after *after);
 
 /*
  * Complete the receive at the head of the queue; qp->lock is held. @hdr is the

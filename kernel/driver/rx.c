@@ -29,8 +29,9 @@ static bool scatter_piece(struct ropcie_mr *mr, const struct ropcie_sge *piece,
 	return true;
 }
 
-bool ropcie_place(struct ropcie_qp *qp, const struct ropcie_sge *sge,
-		  u32 num_sge, u64 off, const struct ropcie_rec *rec)
+bool ropcie_place(struct ropcie_qp *qp, struct ib_pd *pd,
+		  const struct ropcie_sge *sge, u32 num_sge, u64 off,
+		  const struct ropcie_rec *rec)
 {
 	u32 len = rec->hdr.frag_len;
 	struct ropcie_sge_cursor cur;
@@ -44,7 +45,7 @@ bool ropcie_place(struct ropcie_qp *qp, const struct ropcie_sge *sge,
 
 		if (!ropcie_sge_next(&cur, len - done, &piece))
 			return false;
-		mr = ropcie_mr_get(qp, &piece, ROPCIE_ACCESS_LOCAL_WRITE);
+		mr = ropcie_mr_get(qp, pd, &piece, ROPCIE_ACCESS_LOCAL_WRITE);
 		if (!mr)
 			return false;
 		ok = scatter_piece(mr, &piece, rec, done);
@@ -124,7 +125,8 @@ static bool place_remote(struct ropcie_qp *qp,
 	/* IBTA 9.7.4.1.4: the key of a WRITE of no bytes is not looked at. */
 	if (!piece.length)
 		return true;
-	mr = ropcie_mr_get(qp, &piece, ROPCIE_ACCESS_REMOTE_WRITE);
+	mr = ropcie_mr_get(qp, ropcie_remote_pd(qp), &piece,
+			   ROPCIE_ACCESS_REMOTE_WRITE);
 	if (!mr)
 		return false;
 	/* Programs poll the end of a message: its last word lands last. */
@@ -153,7 +155,8 @@ static bool may_read(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 
 	if (!piece.length)
 		return true;
-	mr = ropcie_mr_get(qp, &piece, ROPCIE_ACCESS_REMOTE_READ);
+	mr = ropcie_mr_get(qp, ropcie_remote_pd(qp), &piece,
+			   ROPCIE_ACCESS_REMOTE_READ);
 	if (!mr)
 		return false;
 	ropcie_mr_put(mr);
@@ -177,7 +180,8 @@ static bool execute(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 	u32 nvec = 0;
 	bool ok;
 
-	mr = ropcie_mr_get(qp, &piece, ROPCIE_ACCESS_REMOTE_ATOMIC);
+	mr = ropcie_mr_get(qp, ropcie_remote_pd(qp), &piece,
+			   ROPCIE_ACCESS_REMOTE_ATOMIC);
 	if (!mr)
 		return false;
 	ok = ropcie_mr_map(&mr->core, piece.addr, piece.length, &vec, 1,
@@ -239,15 +243,15 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 		solicited |= hdr->flags & ROPCIE_F_SOLICITED;
 	}
 	ropcie_recv_release(qp);
-	ropcie_cq_add(to_rcq(qp->ibqp.recv_cq), &wc, solicited, after);
+	ropcie_xrc_hold(qp, after);
+	ropcie_cq_add(to_rcq(ropcie_is_xrc_target(qp) ? qp->srq->ibsrq.ext.cq :
+							qp->ibqp.recv_cq),
+		      &wc, solicited, after);
 }
 
-/*
- * The request can not be served: NAK, and the QP ends (IBTA 9.9.3.1). An
- * unreliable one tells nobody.
- */
-static void refuse(struct ropcie_qp *qp, struct ropcie_after *after)
+void ropcie_qp_refuse(struct ropcie_qp *qp, struct ropcie_after *after)
 {
+	lockdep_assert_held(&qp->lock);
 	ropcie_qp_answer(qp, ROPCIE_RX_BUDGET, after);
 	ropcie_qp_to_error(qp, after);
 	ropcie_mq_flush(&qp->tx);
@@ -260,7 +264,14 @@ static void deny(struct ropcie_qp *qp, struct ropcie_after *after)
 	if (!ropcie_is_reliable(qp))
 		return;
 	ropcie_after_event(after, IB_EVENT_QP_ACCESS_ERR);
-	refuse(qp, after);
+	ropcie_qp_refuse(qp, after);
+}
+
+/* The request breaks the rules. */
+static void invalid(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	ropcie_after_event(after, IB_EVENT_QP_REQ_ERR);
+	ropcie_qp_refuse(qp, after);
 }
 
 /* The payload is in its place. Return: a receive is complete. */
@@ -291,6 +302,14 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 	struct ropcie_recv_wqe *wqe;
 	u64 orig = 0;
 
+	if (ropcie_rsp_names_srq(&qp->rsp, &rec->hdr)) {
+		qp->srq = ropcie_xrc_find(qp, rec->hdr.srqn);
+		if (!qp->srq) {
+			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_INV_REQ);
+			invalid(qp, after);
+			return;
+		}
+	}
 	wqe = ropcie_recv_for(qp, ropcie_rsp_takes_receive(&qp->rsp, &rec->hdr),
 			      after);
 	switch (ropcie_rsp_request(&qp->rsp, &rec->hdr, wqe ? 1 : 0,
@@ -298,11 +317,12 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 	case ROPCIE_RSP_DROP:
 		break;
 	case ROPCIE_RSP_PLACE:
-		if (!ropcie_place(qp, wqe->sge, wqe->num_sge, where.off, rec)) {
+		if (!ropcie_place(qp, ropcie_recv_pd(qp), wqe->sge,
+				  wqe->num_sge, where.off, rec)) {
 			ropcie_recv_complete(qp, NULL, IB_WC_LOC_PROT_ERR,
 					     after);
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
-			refuse(qp, after);
+			ropcie_qp_refuse(qp, after);
 		} else if ((rec->hdr.flags & ROPCIE_F_INV) &&
 			   !ropcie_mr_inv(qp, rec->hdr.imm, true)) {
 			/* The key is not one that the peer may take away. */
@@ -335,11 +355,10 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		break;
 	case ROPCIE_RSP_TOO_LONG:
 		ropcie_recv_complete(qp, NULL, IB_WC_LOC_LEN_ERR, after);
-		refuse(qp, after);
+		ropcie_qp_refuse(qp, after);
 		break;
 	case ROPCIE_RSP_INVALID:
-		ropcie_after_event(after, IB_EVENT_QP_REQ_ERR);
-		refuse(qp, after);
+		invalid(qp, after);
 		break;
 	}
 }
@@ -391,7 +410,8 @@ static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 		orig.span[0].len = sizeof(orig.hdr.orig);
 		rec = &orig;
 	}
-	if (ropcie_place(qp, at.wqe->sge, at.wqe->num_sge, at.off, rec))
+	if (ropcie_place(qp, qp->ibqp.pd, at.wqe->sge, at.wqe->num_sge, at.off,
+			 rec))
 		ropcie_req_placed(&qp->req, &rec->hdr, now);
 	else
 		ropcie_req_fail(&qp->req, ROPCIE_WC_LOC_PROT_ERR);

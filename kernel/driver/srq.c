@@ -6,7 +6,8 @@
  * A shared queue has one lock for posters and for the queue pairs that take
  * from it. A queue pair takes a receive when the first record of a message
  * comes that is going to fill it, and copies it: so it holds one at most, and
- * the order of completions is that of the messages.
+ * the order of completions is that of the messages. A target of XRC takes from
+ * the queue that the message names (xrc.c).
  */
 #include <linux/slab.h>
 
@@ -50,12 +51,16 @@ static void release(struct ropcie_rq *rq)
 static int map_srq(struct ropcie_srq *srq, struct ib_udata *udata)
 {
 	struct ropcie_uring_want want = ropcie_rq_uring(&srq->rq);
+	struct ropcie_shared *shared;
 
 	srq->rq.uwqe = kmalloc(want.stride, GFP_KERNEL_ACCOUNT);
 	if (!srq->rq.uwqe)
 		return -ENOMEM;
-	srq->shared = ropcie_map_queue(udata, NULL, &want, 1);
-	return PTR_ERR_OR_ZERO(srq->shared);
+	shared = ropcie_map_queue(udata, NULL, &want, 1);
+	if (IS_ERR(shared))
+		return PTR_ERR(shared);
+	srq->shared = shared;
+	return 0;
 }
 
 int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
@@ -63,13 +68,16 @@ int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 {
 	struct ropcie_dev *dev = to_rdev(ibsrq->device);
 	struct ropcie_srq *srq = to_rsrq(ibsrq);
+	bool is_xrc = init->srq_type == IB_SRQT_XRC;
 	int mapped = ropcie_wants_mapped(udata);
 	int ret;
 
 	if (mapped < 0)
 		return mapped;
-	if (init->srq_type != IB_SRQT_BASIC)
+	if (init->srq_type != IB_SRQT_BASIC && init->srq_type != IB_SRQT_XRC)
 		return -EOPNOTSUPP;
+	if (is_xrc && (!init->ext.xrc.xrcd || !init->ext.cq))
+		return -EINVAL;
 	if (!init->attr.max_wr || init->attr.max_wr > ROPCIE_MAX_WR ||
 	    init->attr.max_sge > ROPCIE_MAX_SGE)
 		return -EINVAL;
@@ -79,7 +87,10 @@ int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 			       init->attr.max_sge);
 	if (!ret && mapped)
 		ret = map_srq(srq, udata);
+	if (!ret && is_xrc)
+		ret = ropcie_xrc_publish(dev, srq);
 	if (ret) {
+		ropcie_shared_put(srq->shared);
 		ropcie_rq_destroy(&srq->rq);
 		atomic_dec(&dev->num_srqs);
 	}
@@ -88,9 +99,14 @@ int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 
 int ropcie_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 {
-	ropcie_rq_destroy(&to_rsrq(ibsrq)->rq);
-	ropcie_shared_put(to_rsrq(ibsrq)->shared);
-	atomic_dec(&to_rdev(ibsrq->device)->num_srqs);
+	struct ropcie_dev *dev = to_rdev(ibsrq->device);
+	struct ropcie_srq *srq = to_rsrq(ibsrq);
+
+	if (ibsrq->srq_type == IB_SRQT_XRC)
+		ropcie_xrc_unpublish(dev, srq);
+	ropcie_rq_destroy(&srq->rq);
+	ropcie_shared_put(srq->shared);
+	atomic_dec(&dev->num_srqs);
 	return 0;
 }
 
@@ -226,6 +242,8 @@ struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp,
 	lockdep_assert_held(&qp->lock);
 	if (take && qp->srq && !qp->holds)
 		qp->holds = srq_take(qp->srq, qp->held, after);
+	if (after->srq_limit)
+		ropcie_xrc_hold(qp, after);
 	return ropcie_recv_current(qp);
 }
 

@@ -238,7 +238,8 @@ static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		ropcie_count(qp->dev, ROPCIE_RX_DATAGRAM_DROPS, 1);
 		return;
 	}
-	if (ropcie_place(qp, wqe->sge, wqe->num_sge, 0, rec)) {
+	if (ropcie_place(qp, ropcie_recv_pd(qp), wqe->sge, wqe->num_sge, 0,
+			 rec)) {
 		ropcie_count(qp->dev, ROPCIE_RX_SEND, 1);
 		ropcie_count(qp->dev, ROPCIE_RX_SEND_BYTES,
 			     rec->hdr.frag_len - ROPCIE_GRH_LEN);

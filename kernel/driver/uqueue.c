@@ -112,6 +112,16 @@ struct ropcie_shared *ropcie_map_queue(struct ib_udata *udata,
 	return mem;
 }
 
+/* All that is sent over XRC is for a shared receive queue. */
+static bool names_srq_well(const struct ropcie_qp *qp,
+			   const struct ropcie_abi_send_wqe *uwqe)
+{
+	if (qp->ibqp.qp_type != IB_QPT_XRC_INI)
+		return !uwqe->remote_srqn;
+	return uwqe->remote_srqn <= U16_MAX &&
+	       (uwqe->remote_srqn || uwqe->opcode == IB_WR_LOCAL_INV);
+}
+
 /* A copy of what the process wrote, as verbs has it. */
 static int fill_send(struct ropcie_qp *qp,
 		     const struct ropcie_abi_send_wqe *uwqe,
@@ -134,11 +144,13 @@ static int fill_send(struct ropcie_qp *qp,
 		.length = uwqe->inline_length,
 	};
 	bool has_data = uwqe->flags & IB_SEND_INLINE;
+	int ret;
 
 	wqe->wr_id = uwqe->wr_id;
 	if (uwqe->opcode == IB_UVERBS_WR_BIND_MW)
 		return ropcie_fill_bind(qp, uwqe, wqe);
-	if (uwqe->reserved || uwqe->num_sge > qp->init.cap.max_send_sge ||
+	if (!names_srq_well(qp, uwqe) ||
+	    uwqe->num_sge > qp->init.cap.max_send_sge ||
 	    (has_data ? uwqe->num_sge : uwqe->inline_length))
 		return -EINVAL;
 	u.wr.num_sge = uwqe->num_sge;
@@ -163,7 +175,9 @@ static int fill_send(struct ropcie_qp *qp,
 		u.ud.remote_qkey = uwqe->remote_qkey;
 		u.ud.ah = xa_load(&qp->dev->ahs, uwqe->ah);
 	}
-	return ropcie_fill_send(qp, &u.wr, has_data ? &in : NULL, wqe);
+	ret = ropcie_fill_send(qp, &u.wr, has_data ? &in : NULL, wqe);
+	wqe->srqn = uwqe->remote_srqn;
+	return ret;
 }
 
 /* What could not be understood fails in its turn. */

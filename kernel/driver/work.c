@@ -79,7 +79,8 @@ static bool gather(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
 
 	ropcie_sge_seek(&cur, wqe->sge, wqe->num_sge, off);
 	while (len && ropcie_sge_next(&cur, len, &piece)) {
-		struct ropcie_mr *mr = ropcie_mr_get(qp, &piece, 0);
+		struct ropcie_mr *mr = ropcie_mr_get(qp, qp->ibqp.pd, &piece,
+						      0);
 
 		if (!mr)
 			return false;
@@ -325,7 +326,7 @@ void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
 	if (!qp->rsp.dead)
 		ropcie_qp_stop_answering(qp);
 	/* It takes nothing from a shared queue any more (IBTA 11.6.3.4). */
-	if (qp->srq && qp->state != IB_QPS_ERR)
+	if (qp->srq && qp->state != IB_QPS_ERR && !ropcie_is_xrc_target(qp))
 		ropcie_after_event(after, IB_EVENT_QP_LAST_WQE_REACHED);
 	WRITE_ONCE(qp->state, IB_QPS_ERR);
 	ropcie_uring_want_call(&qp->rq.uring, true);
@@ -543,6 +544,8 @@ void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after)
 			raise_cq_error(after->overflow[i]);
 	if (after->srq_limit)
 		raise_srq_limit(after->srq_limit);
+	if (after->held)
+		ropcie_xrc_put(after->held);
 	if (!qp->ibqp.event_handler)
 		return;
 	for_each_set_bit(bit, &after->events, BITS_PER_LONG) {

@@ -112,6 +112,50 @@ constexpr Rule kLinux[] = {
     {ROPCIE_QPT_GSI, 5, 6, 0x000000, 0x000000},
     {ROPCIE_QPT_GSI, 6, 0, 0x000000, 0x000000},
     {ROPCIE_QPT_GSI, 6, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 0, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 0, 1, 0x000038, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 1, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 1, 1, 0x000000, 0x000038},
+    {ROPCIE_QPT_XRC_INI, 1, 2, 0x101180, 0x004018},
+    {ROPCIE_QPT_XRC_INI, 1, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 2, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 2, 3, 0x012e00, 0x04400a},
+    {ROPCIE_QPT_XRC_INI, 2, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 3, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 3, 3, 0x000000, 0x04400a},
+    {ROPCIE_QPT_XRC_INI, 3, 4, 0x000000, 0x000004},
+    {ROPCIE_QPT_XRC_INI, 3, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 4, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 4, 3, 0x000000, 0x04400a},
+    {ROPCIE_QPT_XRC_INI, 4, 4, 0x000000, 0x046eb8},
+    {ROPCIE_QPT_XRC_INI, 4, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 5, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 5, 3, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 5, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 6, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_INI, 6, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 0, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 0, 1, 0x000038, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 1, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 1, 1, 0x000000, 0x000038},
+    {ROPCIE_QPT_XRC_TGT, 1, 2, 0x129180, 0x004018},
+    {ROPCIE_QPT_XRC_TGT, 1, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 2, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 2, 3, 0x010200, 0x04c00a},
+    {ROPCIE_QPT_XRC_TGT, 2, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 3, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 3, 3, 0x000000, 0x04c00a},
+    {ROPCIE_QPT_XRC_TGT, 3, 4, 0x000000, 0x000004},
+    {ROPCIE_QPT_XRC_TGT, 3, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 4, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 4, 3, 0x000000, 0x04c00a},
+    {ROPCIE_QPT_XRC_TGT, 4, 4, 0x000000, 0x06c2b8},
+    {ROPCIE_QPT_XRC_TGT, 4, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 5, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 5, 3, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 5, 6, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 6, 0, 0x000000, 0x000000},
+    {ROPCIE_QPT_XRC_TGT, 6, 6, 0x000000, 0x000000},
     // clang-format on
 };
 
@@ -159,10 +203,10 @@ void ExpectLikeLinux(int type, int cur, int next, uint32_t mask) {
 class EachTransition
     : public testing::TestWithParam<std::tuple<int, int, int>> {};
 
-INSTANTIATE_TEST_SUITE_P(QpState, EachTransition,
-                         testing::Combine(testing::Range(0, 4),
-                                          testing::Range(0, 7),
-                                          testing::Range(0, 7)));
+INSTANTIATE_TEST_SUITE_P(
+    QpState, EachTransition,
+    testing::Combine(testing::Range(0, static_cast<int>(ROPCIE_QPT_NUM)),
+                     testing::Range(0, 7), testing::Range(0, 7)));
 
 TEST_P(EachTransition, TakesWhatLinuxTakes) {
   const auto [type, cur, next] = GetParam();

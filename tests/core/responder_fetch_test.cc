@@ -33,6 +33,7 @@ class FetchResponder : public testing::Test {
                                   .min_rnr_timer = 1,
                                   .max_rd_atomic = 2,
                                   .unreliable = false,
+                                  .xrc = false,
                                   .access = access};
     ropcie_rsp_connect(&rsp_, &attr);
   }

@@ -27,6 +27,7 @@ class Responder : public testing::Test {
                                   .min_rnr_timer = 14,
                                   .max_rd_atomic = 2,
                                   .unreliable = false,
+                                  .xrc = false,
                                   .access = 0};
     ropcie_rsp_connect(&rsp_, &attr);
   }

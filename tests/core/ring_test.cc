@@ -328,7 +328,7 @@ TEST(Lane, HostileMemoryStaysInTheLane) {
     random.Fill({reinterpret_cast<uint8_t*>(slot), sizeof(*slot)});
     slot->op = static_cast<uint8_t>(random.Below(5));
     slot->flags &= 3;
-    slot->rsvd = 0;
+    slot->srqn = 0;
     slot->imm = 0;
     slot->frag_len = slot->msg_len =
         static_cast<uint32_t>(random.Below(ROPCIE_MAX_FRAG + 9));

@@ -140,6 +140,7 @@ class UnreliableResponder : public testing::Test {
                                   .min_rnr_timer = 1,
                                   .max_rd_atomic = 0,
                                   .unreliable = true,
+                                  .xrc = false,
                                   .access = access};
     ropcie_rsp_connect(&rsp_, &attr);
   }
@@ -278,6 +279,7 @@ TEST(ReliableResponder, DropsDatagrams) {
                                 .min_rnr_timer = 1,
                                 .max_rd_atomic = 2,
                                 .unreliable = false,
+                                .xrc = false,
                                 .access = ROPCIE_ACCESS_REMOTE_ATOMIC};
   ropcie_rsp_connect(&rsp, &attr);
   ropcie_hdr hdr{};

@@ -114,7 +114,7 @@ bool DatagramIsValid(const ropcie_slot& slot) {
 }
 
 bool IsValid(const ropcie_slot& slot) {
-  if (slot.rsvd != 0) {
+  if (slot.srqn != 0 && slot.op != 1 && (slot.op < 4 || slot.op > 7)) {
     return false;
   }
   switch (slot.op) {
@@ -230,6 +230,7 @@ ropcie_slot NearlyValidSlot(Random* random) {
   slot.op = static_cast<uint8_t>(random->Between(1, 10));
   const bool request_flags = slot.op == 1 || slot.op == 4 || slot.op == 10;
   slot.flags = static_cast<uint8_t>(random->Below(request_flags ? 64 : 4));
+  slot.srqn = random->OneIn(2) ? static_cast<uint16_t>(random->Word()) : 0;
   slot.mq = slot.op == 3 ? 0 : Near(random, ROPCIE_MQ_MAX);
   slot.src_qpn = slot.op == 3 ? 0 : Near(random, ROPCIE_QPN_MASK);
   slot.psn = slot.op == 3 ? 0 : Near(random, ROPCIE_PSN_MASK);
@@ -268,7 +269,7 @@ ropcie_slot NearlyValidSlot(Random* random) {
 TEST(Wire, LayoutIsThatOfTheProtocol) {
   EXPECT_EQ(offsetof(ropcie_slot, op), 0U);
   EXPECT_EQ(offsetof(ropcie_slot, flags), 1U);
-  EXPECT_EQ(offsetof(ropcie_slot, rsvd), 2U);
+  EXPECT_EQ(offsetof(ropcie_slot, srqn), 2U);
   EXPECT_EQ(offsetof(ropcie_slot, mq), 4U);
   EXPECT_EQ(offsetof(ropcie_slot, src_qpn), 8U);
   EXPECT_EQ(offsetof(ropcie_slot, psn), 12U);

@@ -8,12 +8,14 @@
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
-least=${1:-120}
+least=${1:-126}
 source=/usr/share/doc/rdma-core/tests
 work=/tmp/pyverbs
 log=$LAB_OUT/pyverbs.log
 
 [ -d $source ] || fail "the package rdma-core has no $source"
+# One of the tests registers memory in huge pages.
+echo 20 >/proc/sys/vm/nr_hugepages
 mkdir -p $work
 cp -r $source $work
 gunzip -f $work/tests/*.gz

@@ -58,6 +58,7 @@ void Qp::Connect(const QpAttr& attr) {
                                     .min_rnr_timer = attr.min_rnr_timer,
                                     .max_rd_atomic = attr.max_dest_rd_atomic,
                                     .unreliable = false,
+                                    .xrc = attr.srqn != 0,
                                     .access = ROPCIE_ACCESS_REMOTE_WRITE |
                                               ROPCIE_ACCESS_REMOTE_READ |
                                               ROPCIE_ACCESS_REMOTE_ATOMIC};
@@ -113,6 +114,7 @@ bool Qp::PostSend(const SendRequest& request,
   wqe->length = static_cast<uint32_t>(
       ropcie_sge_length(list.data(), static_cast<uint32_t>(list.size())));
   wqe->imm = request.imm;
+  wqe->srqn = attr_.srqn;
   wqe->op = static_cast<uint8_t>(request.op);
   wqe->flags = request.flags;
   wqe->num_sge = static_cast<uint8_t>(list.size());

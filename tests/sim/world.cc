@@ -108,6 +108,9 @@ void World::Connect(Connection* connection) {
   coverage_.connections++;
   const std::array<int, 2> ids = {pair->a, pair->b};
   std::array<QpAttr, 2> attr;
+  // To the engines, XRC is RC that names a queue.
+  const auto srqn = static_cast<uint16_t>(
+      env_.random.OneIn(4) ? env_.random.Between(1, UINT16_MAX) : 0);
   bool stale = false;
   const auto frag = static_cast<uint32_t>(
       cell_ > 10000 ? 16384 : env_.random.Between(1, 8) * 64);
@@ -116,6 +119,7 @@ void World::Connect(Connection* connection) {
         std::make_unique<Program>(&env_, &node(ids[i]), connection->options);
     attr[i].peer = ids[1 - i];
     attr[i].frag = frag;
+    attr[i].srqn = srqn;
     bool reused = false;
     attr[i].sq_psn = NewPsn(ids[i], connection->end[i]->qp()->qpn(), &reused);
     stale |= reused;

@@ -199,7 +199,8 @@ struct ropcie_abi_sge {
  *	request is complete (as ibv_post_send() has it)
  * @remote_qpn: datagrams
  * @remote_qkey: datagrams
- * @reserved: zero
+ * @remote_srqn: XRC: number of the shared receive queue at the other end, which
+ *	is less than 65536; zero for the others
  * @sge: as many as the queue pair was created with, or inline data
  *
  * What is wrong with an entry completes it with IB_WC_LOC_QP_OP_ERR.
@@ -218,7 +219,7 @@ struct ropcie_abi_send_wqe {
 	__u32 ah;
 	__u32 remote_qpn;
 	__u32 remote_qkey;
-	__u32 reserved;
+	__u32 remote_srqn;
 	struct ropcie_abi_sge sge[];
 };
 

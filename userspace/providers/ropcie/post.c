@@ -38,7 +38,6 @@ static const uint32_t inline_opcodes = OP(SEND) | OP(SEND_WITH_IMM) |
 				       OP(SEND_WITH_INV) | OP(RDMA_WRITE) |
 				       OP(RDMA_WRITE_WITH_IMM);
 
-/* XRC has none: the command has no field for the SRQ's number. */
 static uint32_t carried_opcodes(const struct ropcie_qp *qp)
 {
 	uint32_t more = qp->map.addr ? mapped_opcodes : 0;
@@ -48,6 +47,9 @@ static uint32_t carried_opcodes(const struct ropcie_qp *qp)
 		return rc_opcodes | more;
 	case IBV_QPT_UC:
 		return uc_opcodes | more;
+	case IBV_QPT_XRC_SEND:
+		/* No uverbs command has a field for the SRQ's number. */
+		return more ? rc_opcodes | more : 0;
 	case IBV_QPT_UD:
 		return OP(SEND) | OP(SEND_WITH_IMM);
 	case IBV_QPT_RAW_PACKET:

@@ -13,6 +13,7 @@
 /* IBTA 9.4.1: the longest message. */
 #define MAX_MESSAGE (UINT64_C(1) << 31)
 #define MAX_QPN 0xffffff
+#define MAX_SRQN 0xffff
 
 static void fill_list(struct ropcie_abi_sge *dst, const struct ibv_sge *src,
 		      int num)
@@ -113,6 +114,18 @@ static bool is_address(const struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 	       wr->wr.ud.remote_qpn && wr->wr.ud.remote_qpn <= MAX_QPN;
 }
 
+/* Is the request for a shared receive queue that it names? */
+static bool is_xrc(const struct ropcie_qp *qp, const struct ibv_send_wr *wr)
+{
+	return qp->vqp.qp.qp_type == IBV_QPT_XRC_SEND &&
+	       wr->opcode != IBV_WR_BIND_MW && wr->opcode != IBV_WR_LOCAL_INV;
+}
+
+static bool is_srqn(uint32_t srqn)
+{
+	return srqn && srqn <= MAX_SRQN;
+}
+
 static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct ropcie_abi_send_wqe *wqe;
@@ -129,6 +142,8 @@ static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 		return EINVAL;
 	if (wr->opcode == IBV_WR_BIND_MW && wr->num_sge)
 		return EINVAL;
+	if (is_xrc(qp, wr) && !is_srqn(wr->qp_type.xrc.remote_srqn))
+		return EINVAL;
 	if (!qp->sq.ctl || ropcie_ring_used(&qp->sq) >= qp->max_send_wr)
 		return ENOMEM;
 	wqe = ropcie_ring_at(&qp->sq, qp->sq.next);
@@ -138,6 +153,8 @@ static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 	wqe->flags = wr->send_flags;
 	wqe->imm = wr->imm_data;
 	fill_operation(wqe, qp, wr);
+	if (is_xrc(qp, wr))
+		wqe->remote_srqn = wr->qp_type.xrc.remote_srqn;
 	if (wr->send_flags & IBV_SEND_INLINE) {
 		ret = fill_inline(wqe, wr, qp->max_inline);
 	} else {

@@ -189,6 +189,14 @@ static void wr_set_ud_addr(struct ibv_qp_ex *qp_ex, struct ibv_ah *ah,
 	}
 }
 
+static void wr_set_xrc_srqn(struct ibv_qp_ex *qp_ex, uint32_t remote_srqn)
+{
+	struct ibv_send_wr *wr = current_wr(batch_of(qp_ex));
+
+	if (wr)
+		wr->qp_type.xrc.remote_srqn = remote_srqn;
+}
+
 static void wr_set_sge_list(struct ibv_qp_ex *qp_ex, size_t num_sge,
 			    const struct ibv_sge *sg_list)
 {
@@ -327,6 +335,7 @@ int ropcie_init_qp_ex(struct ropcie_qp *qp,
 		    ~(carried_ops | (qp->map.addr ? mapped_ops : 0)) ||
 	    (qp->vqp.qp.qp_type != IBV_QPT_RC &&
 	     qp->vqp.qp.qp_type != IBV_QPT_UC &&
+	     qp->vqp.qp.qp_type != IBV_QPT_XRC_SEND &&
 	     qp->vqp.qp.qp_type != IBV_QPT_UD))
 		return EOPNOTSUPP;
 
@@ -353,6 +362,7 @@ int ropcie_init_qp_ex(struct ropcie_qp *qp,
 	qp_ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	qp_ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
 	qp_ex->wr_set_ud_addr = wr_set_ud_addr;
+	qp_ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 	qp_ex->wr_set_sge = wr_set_sge;
 	qp_ex->wr_set_sge_list = wr_set_sge_list;
 	qp_ex->wr_set_inline_data = wr_set_inline_data;
