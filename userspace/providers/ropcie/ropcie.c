@@ -29,11 +29,12 @@ static int query_device_ex(struct ibv_context *context,
 		 "%u.%u.%u", (unsigned int)(version >> 32) & 0xffff,
 		 (unsigned int)(version >> 16) & 0xffff,
 		 (unsigned int)version & 0xffff);
-	/* They are bound with mapped queues. */
+	/* Both are used with mapped queues only. */
 	if (!to_rctx(context)->mapped) {
 		attr->orig_attr.device_cap_flags &=
 			~(unsigned int)(IBV_DEVICE_MEM_WINDOW |
-					IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+					IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+					IBV_DEVICE_XRC);
 		attr->orig_attr.max_mw = 0;
 	}
 	return 0;
