@@ -82,6 +82,11 @@ void Run(Side& side) {
       cases.push_back(std::move(one));
     }
   }
+  if ((device.attr.device_cap_flags & IBV_DEVICE_XRC) != 0) {
+    for (NamedCase& one : XrcCases()) {
+      cases.push_back(std::move(one));
+    }
+  }
   for (const NamedCase& one : cases) {
     for (const bool leader_requests : {true, false}) {
       arena.Clear();

@@ -44,8 +44,11 @@ std::vector<NamedCase> QueueCases();
 // RDMA WRITE, READ and atomics, allowed and refused.
 std::vector<NamedCase> RemoteCases();
 
-// Memory windows; none when the device has not got them.
+// Memory windows, for devices that have them.
 std::vector<NamedCase> WindowCases();
+
+// Extended reliable connections, for devices that have them.
+std::vector<NamedCase> XrcCases();
 
 struct Completion {
   uint64_t wr_id;
