@@ -55,7 +55,9 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 
 	if (mapped < 0)
 		return mapped;
-	if (attr->flags)
+	/* Completions in shared rings have time stamps anyway. */
+	if (attr->flags & ~(mapped ? IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION :
+				     0))
 		return -EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > ROPCIE_MAX_CQE)
 		return -EINVAL;

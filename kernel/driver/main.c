@@ -58,6 +58,9 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_total_mcast_qp_attach = ROPCIE_MAX_MCAST;
 	attr->max_pkeys = 1;
 	attr->atomic_cap = IB_ATOMIC_GLOB;
+	/* Time stamps are CLOCK_MONOTONIC in ns: a clock of 10^6 kHz. */
+	attr->timestamp_mask = U64_MAX;
+	attr->hca_core_clock = USEC_PER_SEC;
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 port=18515
 pair $port ibv_rc_pingpong -g GID
 pair $port ibv_rc_pingpong -g GID -e
+pair $port ibv_rc_pingpong -g GID -t
 pair $port ibv_rc_pingpong -g GID -c -s 1 -n 200
 pair $port ibv_rc_pingpong -g GID -c -s 1048576 -n 100
 pass "ibv_rc_pingpong"

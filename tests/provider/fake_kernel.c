@@ -284,6 +284,17 @@ int ibv_cmd_create_cq_ex(struct ibv_context *context,
 			 struct ib_uverbs_ex_create_cq_resp *resp,
 			 size_t resp_size, uint32_t flags)
 {
+	struct {
+		struct ibv_create_cq_ex core;
+		struct ropcie_abi_create_queue_req driver;
+	} *req = (void *)cmd;
+	struct {
+		struct ib_uverbs_ex_create_cq_resp core;
+		struct ropcie_abi_create_queue_resp driver;
+	} *answer = (void *)resp;
+
+	make_rings(&req->driver, &answer->driver, 1,
+		   sizeof(struct ropcie_abi_cqe));
 	vcq->cq.context = context;
 	vcq->cq.cqe = (int)attr->cqe;
 	return 0;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,31 @@ TEST_F(MappedQp, WritesInlineDataToTheRing) {
   EXPECT_EQ(wqe->num_sge, 0);
   ASSERT_EQ(wqe->inline_length, 64);
   EXPECT_EQ(std::memcmp(wqe->sge, data.data(), 64), 0);
+}
+
+TEST_F(MappedQp, XrcRequestsNameASharedQueue) {
+  ibv_qp_init_attr attr{};
+  attr.qp_type = IBV_QPT_XRC_SEND;
+  attr.cap.max_send_wr = kDepth;
+  attr.cap.max_send_sge = 1;
+  ibv_qp* qp = ropcie_create_qp(&pd_, &attr);
+  ASSERT_NE(qp, nullptr);
+  qp->state = IBV_QPS_RTS;
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.wr.rdma.rkey = 3;
+  ibv_send_wr* bad = nullptr;
+  for (const uint32_t none : {0U, 0x10000U}) {
+    wr.qp_type.xrc.remote_srqn = none;
+    EXPECT_EQ(ropcie_post_send(qp, &wr, &bad), EINVAL);
+  }
+  wr.qp_type.xrc.remote_srqn = 0xffff;
+  ASSERT_EQ(ropcie_post_send(qp, &wr, &bad), 0);
+  const auto memory = Take();
+  const auto* wqe = reinterpret_cast<const ropcie_abi_send_wqe*>(memory.data());
+  EXPECT_EQ(wqe->remote_srqn, 0xffffU);
+  EXPECT_EQ(wqe->rkey, 3U);
+  EXPECT_EQ(ropcie_destroy_qp(qp), 0);
 }
 
 TEST_F(MappedQp, CallsOnlyAKernelThatDoesNotLook) {
@@ -224,6 +250,39 @@ TEST_F(MappedCq, CompletionsKeepWhatTheyAre) {
   EXPECT_EQ(wc.src_qp, 6);
   EXPECT_EQ(wc.wc_flags,
             static_cast<unsigned int>(IBV_WC_GRH | IBV_WC_WITH_IMM));
+}
+
+TEST_F(MappedCq, ExtendedPollingReadsTimeStamps) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = kRing;
+  attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                  IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+  ibv_cq_ex* cq = ropcie_create_cq_ex(cq_->context, &attr);
+  ASSERT_NE(cq, nullptr);
+  timespec mono{};
+  timespec real{};
+  clock_gettime(CLOCK_MONOTONIC, &mono);
+  clock_gettime(CLOCK_REALTIME, &real);
+  const auto ns = [](const timespec& t) {
+    return static_cast<uint64_t>(t.tv_sec) * 1000000000U +
+           static_cast<uint64_t>(t.tv_nsec);
+  };
+  ropcie_abi_cqe cqe{};
+  for (uint64_t i = 0; i < 3; ++i) {
+    cqe.timestamp = ns(mono) + i;
+    ropcie_uring_put(fake_ring(0), &cqe);
+  }
+  ibv_poll_cq_attr poll{};
+  ASSERT_EQ(ibv_start_poll(cq, &poll), 0);
+  EXPECT_EQ(ibv_wc_read_completion_ts(cq), ns(mono));
+  // A clock may be set meanwhile, but not by this test.
+  EXPECT_NEAR(static_cast<double>(static_cast<int64_t>(
+                  ibv_wc_read_completion_wallclock_ns(cq) - ns(real))),
+              0, 1e9);
+  ASSERT_EQ(ibv_next_poll(cq), 0);
+  EXPECT_EQ(ibv_wc_read_completion_ts(cq), ns(mono) + 1);
+  ibv_end_poll(cq);
+  EXPECT_EQ(ropcie_destroy_cq(reinterpret_cast<ibv_cq*>(cq)), 0);
 }
 
 TEST_F(MappedCq, ForgetsOneQueuePairsCompletionsAndKeepsTheOrderOfTheRest) {

@@ -35,6 +35,11 @@ static unsigned int user_wc_flags(unsigned int kernel_flags)
 	return flags;
 }
 
+static const uint64_t standard_flags = IBV_WC_STANDARD_FLAGS;
+static const uint64_t mapped_flags =
+	IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+	IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
 static struct ropcie_cq *alloc_cq(void)
 {
 	struct ropcie_cq *cq = calloc(1, sizeof(*cq));
@@ -112,8 +117,9 @@ struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 	uint32_t flags;
 	int ret;
 
-	/* A completion carries no time stamp, VLAN or tag over uverbs. */
-	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS ||
+	/* None carries a VLAN or a tag, and over uverbs no time stamp. */
+	if (attr->wc_flags & ~(to_rctx(context)->mapped ? mapped_flags :
+							  standard_flags) ||
 	    attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS |
 					  IBV_CQ_INIT_ATTR_MASK_PD)) {
 		errno = EOPNOTSUPP;
@@ -164,8 +170,11 @@ static void read_cqe(struct ibv_wc *wc, const struct ropcie_abi_cqe *cqe)
 		wc->wc_flags |= IBV_WC_WITH_INV;
 }
 
-static int take(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc)
+/* @timestamp: becomes the last one's. */
+static int take(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc,
+		uint64_t *timestamp)
 {
+	const struct ropcie_abi_cqe *cqe;
 	struct ropcie_ring *ring = &cq->ring;
 	uint32_t end;
 	int n = 0;
@@ -177,8 +186,11 @@ static int take(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc)
 		goto unlock;
 	}
 	end = ropcie_ring_end(ring);
-	while (n < num_entries && ring->next != end)
-		read_cqe(&wc[n++], ropcie_ring_at(ring, ring->next++));
+	while (n < num_entries && ring->next != end) {
+		cqe = ropcie_ring_at(ring, ring->next++);
+		*timestamp = cqe->timestamp;
+		read_cqe(&wc[n++], cqe);
+	}
 	if (n)
 		ropcie_ring_release(ring);
 unlock:
@@ -186,15 +198,16 @@ unlock:
 	return n;
 }
 
-static int poll_mapped(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc)
+static int poll_mapped(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc,
+		       uint64_t *timestamp)
 {
-	int n = take(cq, num_entries, wc), ret;
+	int n = take(cq, num_entries, wc, timestamp), ret;
 
 	if (n || num_entries <= 0)
 		return n;
 	/* Nothing there: this thread drains the lanes, and no other has to. */
 	ret = ibv_cmd_poll_cq(&cq->vcq.cq, 1, wc);
-	return ret < 0 ? ret : take(cq, num_entries, wc);
+	return ret < 0 ? ret : take(cq, num_entries, wc, timestamp);
 }
 
 void ropcie_cq_forget(struct ibv_cq *ibcq, uint32_t qp_num)
@@ -224,12 +237,21 @@ unlock:
 	pthread_mutex_unlock(&cq->ring_lock);
 }
 
+int ropcie_poll_one(struct ropcie_cq *cq, struct ibv_wc *wc,
+		    uint64_t *timestamp)
+{
+	*timestamp = 0;
+	return cq->map.addr ? poll_mapped(cq, 1, wc, timestamp) :
+			      ropcie_poll_cq(&cq->vcq.cq, 1, wc);
+}
+
 int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 {
+	uint64_t timestamp;
 	int done = 0;
 
 	if (to_rcq(cq)->map.addr)
-		return poll_mapped(to_rcq(cq), num_entries, wc);
+		return poll_mapped(to_rcq(cq), num_entries, wc, &timestamp);
 
 	/* Fewer than asked for means "empty" to callers: go on until it is. */
 	while (done < num_entries) {

@@ -7,12 +7,13 @@
  * start that fails or finds nothing has no end, so it gives it back itself.
  */
 #include <errno.h>
+#include <time.h>
 
 #include "ropcie.h"
 
 static int fetch(struct ropcie_cq *cq)
 {
-	int got = ropcie_poll_cq(&cq->vcq.cq, 1, &cq->wc);
+	int got = ropcie_poll_one(cq, &cq->wc, &cq->timestamp);
 
 	if (got < 0)
 		return errno ? errno : EIO;
@@ -106,6 +107,26 @@ static uint8_t read_dlid_path_bits(struct ibv_cq_ex *cq_ex)
 	return from_ex(cq_ex)->wc.dlid_path_bits;
 }
 
+static uint64_t read_completion_ts(struct ibv_cq_ex *cq_ex)
+{
+	return from_ex(cq_ex)->timestamp;
+}
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* By the distance of the clocks now. */
+static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *cq_ex)
+{
+	return from_ex(cq_ex)->timestamp + now_ns(CLOCK_REALTIME) -
+	       now_ns(CLOCK_MONOTONIC);
+}
+
 void ropcie_init_cq_ex(struct ropcie_cq *cq)
 {
 	struct ibv_cq_ex *cq_ex = &cq->vcq.cq_ex;
@@ -123,4 +144,6 @@ void ropcie_init_cq_ex(struct ropcie_cq *cq)
 	cq_ex->read_slid = read_slid;
 	cq_ex->read_sl = read_sl;
 	cq_ex->read_dlid_path_bits = read_dlid_path_bits;
+	cq_ex->read_completion_ts = read_completion_ts;
+	cq_ex->read_completion_wallclock_ns = read_completion_wallclock_ns;
 }

@@ -6,9 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* RDMA_DRIVER_UNKNOWN: what the kernel driver says that it is. */
 #define ROPCIE_DRIVER_ID 0
+
+/* Does the caller's structure have this field? */
+#define has_field(size, field)                                                 \
+	((size) >= offsetof(struct ibv_device_attr_ex, field) +                \
+			   sizeof(((struct ibv_device_attr_ex *)0)->field))
 
 static int query_device_ex(struct ibv_context *context,
 			   const struct ibv_query_device_ex_input *input,
@@ -36,7 +42,28 @@ static int query_device_ex(struct ibv_context *context,
 					IBV_DEVICE_MEM_WINDOW_TYPE_2B |
 					IBV_DEVICE_XRC);
 		attr->orig_attr.max_mw = 0;
+		/* Completions have no time stamps over uverbs. */
+		if (has_field(attr_size, hca_core_clock)) {
+			attr->completion_timestamp_mask = 0;
+			attr->hca_core_clock = 0;
+		}
 	}
+	return 0;
+}
+
+/* The clock of completions. */
+static int query_rt_values(struct ibv_context *context,
+			   struct ibv_values_ex *values)
+{
+	uint32_t want = values->comp_mask;
+
+	(void)context;
+	values->comp_mask = 0;
+	if (!(want & IBV_VALUES_MASK_RAW_CLOCK))
+		return want ? EINVAL : 0;
+	if (clock_gettime(CLOCK_MONOTONIC, &values->raw_clock))
+		return errno;
+	values->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
 	return 0;
 }
 
@@ -105,6 +132,7 @@ static const struct verbs_context_ops context_ops = {
 	.query_device_ex = query_device_ex,
 	.query_port = query_port,
 	.query_qp = ropcie_query_qp,
+	.query_rt_values = query_rt_values,
 	.query_srq = ropcie_query_srq,
 	.reg_dm_mr = ropcie_reg_dm_mr,
 	.reg_dmabuf_mr = ropcie_reg_dmabuf_mr,

@@ -54,6 +54,8 @@ struct ropcie_cq {
 	pthread_mutex_t poll_lock;
 	bool single_threaded;
 	struct ibv_wc wc;
+	/* Its time stamp, CLOCK_MONOTONIC, ns; 0 without mapped queues. */
+	uint64_t timestamp;
 	/* A mapped CQ; the lock guards the ring. */
 	pthread_mutex_t ring_lock;
 	struct ropcie_map map;
@@ -181,6 +183,9 @@ struct ibv_cq *ropcie_create_cq(struct ibv_context *context, int cqe,
 struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 				      struct ibv_cq_init_attr_ex *attr);
 int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+/* The same for one completion, with its time stamp; as ropcie_cq.timestamp. */
+int ropcie_poll_one(struct ropcie_cq *cq, struct ibv_wc *wc,
+		    uint64_t *timestamp);
 int ropcie_resize_cq(struct ibv_cq *cq, int cqe);
 int ropcie_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 int ropcie_destroy_cq(struct ibv_cq *cq);

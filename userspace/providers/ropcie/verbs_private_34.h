@@ -328,7 +328,7 @@ struct verbs_context_ops {
 	int (*query_qp)(struct ibv_qp *, struct ibv_qp_attr *, int,
 			struct ibv_qp_init_attr *);
 	verbs_op_unused query_qp_data_in_order;
-	verbs_op_unused query_rt_values;
+	int (*query_rt_values)(struct ibv_context *, struct ibv_values_ex *);
 	int (*query_srq)(struct ibv_srq *, struct ibv_srq_attr *);
 	verbs_op_unused read_counters;
 	struct ibv_mr *(*reg_dm_mr)(struct ibv_pd *, struct ibv_dm *, uint64_t,
