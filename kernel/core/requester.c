@@ -355,7 +355,8 @@ static void take_credits(struct ropcie_requester *req,
 	u32 behind = (req->ssn - hdr->msn) & ROPCIE_PSN_MASK;
 
 	req->credit_limit = req->ssn - behind + hdr->credits;
-	if (hdr->credits && req->rnr_wait) {
+	if (hdr->credits && hdr->credits != ROPCIE_NO_CREDITS &&
+	    req->rnr_wait) {
 		/* The other end says that it is ready: no need to wait on. */
 		req->rnr_wait = false;
 		req->deadline = 0;

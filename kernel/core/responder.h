@@ -10,6 +10,7 @@
  * All calls for one responder are serialized by the caller.
  *
  * How a caller drives it, for each record:
+ *   XRC: if ropcie_rsp_names_srq(), find that queue, or ropcie_rsp_fail()
  *   v = ropcie_rsp_request()
  *   ROPCIE_RSP_PLACE: copy the payload to @off of the current receive, then
  *       ropcie_rsp_placed(), or ropcie_rsp_fail() when the copy may not be
@@ -224,11 +225,16 @@ static inline bool ropcie_rsp_holds_receive(const struct ropcie_responder *rsp)
 	return rsp->in_msg && rsp->op == ROPCIE_OP_SEND;
 }
 
-/* Is this the request that comes next, and not one to drop? */
+/*
+ * Is this the request that comes next, of a kind that the connection knows, and
+ * not one to drop?
+ */
 static inline bool ropcie_rsp_expects(const struct ropcie_responder *rsp,
 				      const struct ropcie_hdr *hdr)
 {
 	return !rsp->dead && hdr->src_qpn == rsp->attr.dest_qpn &&
+	       ropcie_op_connected(hdr->op) &&
+	       (hdr->srqn != 0) == rsp->attr.xrc &&
 	       (hdr->psn == rsp->epsn || rsp->attr.unreliable);
 }
 
@@ -239,10 +245,14 @@ static inline bool ropcie_rsp_expects(const struct ropcie_responder *rsp,
 static inline bool ropcie_rsp_takes_receive(const struct ropcie_responder *rsp,
 					    const struct ropcie_hdr *hdr)
 {
-	if (!ropcie_rsp_expects(rsp, hdr))
+	bool begins = !rsp->in_msg || rsp->attr.unreliable;
+
+	if (!ropcie_rsp_expects(rsp, hdr) ||
+	    (rsp->in_msg && hdr->srqn != rsp->srqn))
 		return false;
-	return hdr->op == ROPCIE_OP_SEND ? hdr->flags & ROPCIE_F_FIRST :
-					   hdr->flags & ROPCIE_F_IMM;
+	return hdr->op == ROPCIE_OP_SEND ?
+		       begins && (hdr->flags & ROPCIE_F_FIRST) :
+		       hdr->op == ROPCIE_OP_WRITE && (hdr->flags & ROPCIE_F_IMM);
 }
 
 /*
@@ -252,8 +262,7 @@ static inline bool ropcie_rsp_takes_receive(const struct ropcie_responder *rsp,
 static inline bool ropcie_rsp_names_srq(const struct ropcie_responder *rsp,
 					const struct ropcie_hdr *hdr)
 {
-	return rsp->attr.xrc && hdr->srqn && !rsp->in_msg &&
-	       ropcie_rsp_expects(rsp, hdr);
+	return rsp->attr.xrc && !rsp->in_msg && ropcie_rsp_expects(rsp, hdr);
 }
 
 /**

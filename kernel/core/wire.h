@@ -32,6 +32,8 @@
 #define ROPCIE_QPN_MASK 0xffffff
 #define ROPCIE_MULTICAST_QPN 0xffffff
 #define ROPCIE_PSN_MASK 0xffffff
+/* Credits of a responder that makes no promise (IBTA table 44, 11111b). */
+#define ROPCIE_NO_CREDITS 0xffffff
 
 /**
  * enum ropcie_op - what a record is

@@ -50,12 +50,17 @@ static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
  * Receives that the peer may count on. There is no promise for a shared queue,
  * so the peer is told to send as if there were always some (IBTA 9.7.7.2).
  */
+static bool promises_receives(const struct ropcie_qp *qp)
+{
+	return !qp->srq && !ropcie_is_xrc_target(qp);
+}
+
 static u32 credits(struct ropcie_qp *qp)
 {
 	u32 ready;
 
-	if (qp->srq || ropcie_is_xrc_target(qp))
-		return ROPCIE_PSN_MASK;
+	if (!promises_receives(qp))
+		return ROPCIE_NO_CREDITS;
 	ready = ropcie_rq_ready(&qp->rq);
 	/* One of them may be in use already. */
 	return ready ? ready - ropcie_rsp_holds_receive(&qp->rsp) : 0;
@@ -71,6 +76,9 @@ static void want_receives(struct ropcie_qp *qp)
 /* There are receives again for a peer that was told that there were none. */
 static void replenish(struct ropcie_qp *qp)
 {
+	/* Who was refused for a shared queue tries again when it is time. */
+	if (!promises_receives(qp) || !credits(qp))
+		return;
 	ropcie_rsp_replenished(&qp->rsp);
 	want_receives(qp);
 }
@@ -118,8 +126,7 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 		 * ropcie_post_recv(), and with the process's.
 		 */
 		smp_mb();
-		if (credits(qp))
-			replenish(qp);
+		replenish(qp);
 	}
 	return false;
 }
@@ -134,7 +141,7 @@ bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
 	if (qp->state == IB_QPS_RESET ||
 	    (qp->state == IB_QPS_ERR && !qp->rsp.dead))
 		return false;
-	if (qp->rsp.starved && credits(qp))
+	if (qp->rsp.starved)
 		replenish(qp);
 	more = answer_loop(qp, budget, &denied);
 	if (denied) {

@@ -340,6 +340,7 @@ static void qp_disconnect(struct ropcie_qp *qp)
 /* Back to an empty queue pair (IBTA 10.3.1.1). Under qp->mutex. */
 static void qp_reset(struct ropcie_qp *qp)
 {
+	struct ropcie_after after = {};
 	unsigned long flags;
 
 	spin_lock_bh(&qp->lock);
@@ -352,6 +353,9 @@ static void qp_reset(struct ropcie_qp *qp)
 	ropcie_mw_unbind_all(qp);
 
 	spin_lock_bh(&qp->lock);
+	/* It is not this queue pair's: its queue's owner waits for it. */
+	if (ropcie_is_xrc_target(qp) && qp->holds)
+		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR, &after);
 	spin_lock_irqsave(&qp->sq_lock, flags);
 	ropcie_req_init(&qp->req, qp->sq_ring, qp->req.size, qp->req.stride);
 	ropcie_uring_reset(&qp->sq_uring);
@@ -378,6 +382,7 @@ static void qp_reset(struct ropcie_qp *qp)
 		ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), ropcie_wc_qp(qp));
 	if (qp->ibqp.recv_cq)
 		ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), ropcie_wc_qp(qp));
+	ropcie_qp_after(qp, &after);
 }
 
 static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
@@ -638,7 +643,7 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	qp_reset(qp);
 	mutex_unlock(&qp->mutex);
 
-	/* Not before it receives no more: see ropcie_xrc_unpublish(). */
+	/* A target that may receive is among them: see xrc.c. */
 	mutex_lock(&dev->qp_mutex);
 	xa_erase(&dev->qps, ibqp->qp_num);
 	if (ibqp->qp_type != IB_QPT_GSI)

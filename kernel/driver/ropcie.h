@@ -7,7 +7,7 @@
  *
  * Locks, outermost first. Completion handlers are called by a tasklet with none
  * of them held. Event handlers are called without the spin locks:
- *   dev->qp_mutex   which queue pairs exist; process context
+ *   dev->qp_mutex   which queue pairs, and queues of XRC, exist; process context
  *   qp->mutex       attributes and transitions of one QP; process context
  *   qp->lock        both engines of one QP, its state; bottom halves off
  *   qp->sq_lock, rq->post_lock   posters of one queue, and those who take from
@@ -356,7 +356,8 @@ struct ropcie_xrcd {
 /**
  * struct ropcie_srq - a shared receive queue
  * @ibsrq: what verbs sees
- * @refs: of XRC: its existence, and those who are about to raise its events
+ * @refs: of XRC: its existence, and those who are about to raise its events or
+ *	its completion queue's
  * @unused: completed when @refs falls to zero
  * @shared: memory of a mapped queue, or NULL
  * @rq: the queue
@@ -502,14 +503,15 @@ struct ropcie_qp {
  * struct ropcie_after - what is to be done when the locks are released
  * @overflow: CQs that lost an entry for the first time
  * @srq_limit: shared receive queue that has come below its limit, or NULL
- * @held: XRC: shared receive queue that they belong to, with a reference
+ * @held: XRC: shared receive queues that these belong to, with a reference. A
+ *	second one when a lost completion ends the QP in another message
  * @lost: a completion of the QP was lost
  * @events: BIT(enum ib_event_type) to raise on the QP
  */
 struct ropcie_after {
 	struct ropcie_cq *overflow[2];
 	struct ropcie_srq *srq_limit;
-	struct ropcie_srq *held;
+	struct ropcie_srq *held[2];
 	bool lost;
 	unsigned long events;
 };
@@ -1058,9 +1060,9 @@ void ropcie_xrc_unpublish(struct ropcie_dev *dev, struct ropcie_srq *srq);
 struct ropcie_srq *ropcie_xrc_find(const struct ropcie_qp *qp, u32 srqn);
 
 /*
- * An event or a completion of @qp's shared queue is due: a queue of XRC, which
- * may be destroyed before its QPs, stays until ropcie_qp_after(). qp->lock is
- * held.
+ * An event of @qp's shared queue, or of its completion queue, is due: a queue of
+ * XRC, which may be destroyed before its QPs, stays until ropcie_qp_after().
+ * qp->lock is held.
  */
 void ropcie_xrc_hold(struct ropcie_qp *qp, struct ropcie_after *after);
 void ropcie_xrc_put(struct ropcie_srq *srq);

@@ -225,6 +225,7 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 		.port_num = 1,
 	};
 	bool solicited = status != IB_WC_SUCCESS;
+	struct ropcie_cq *cq;
 
 	lockdep_assert_held(&qp->lock);
 	if (hdr) {
@@ -243,10 +244,11 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 		solicited |= hdr->flags & ROPCIE_F_SOLICITED;
 	}
 	ropcie_recv_release(qp);
-	ropcie_xrc_hold(qp, after);
-	ropcie_cq_add(to_rcq(ropcie_is_xrc_target(qp) ? qp->srq->ibsrq.ext.cq :
-							qp->ibqp.recv_cq),
-		      &wc, solicited, after);
+	cq = to_rcq(ropcie_is_xrc_target(qp) ? qp->srq->ibsrq.ext.cq :
+					       qp->ibqp.recv_cq);
+	ropcie_cq_add(cq, &wc, solicited, after);
+	if (after->overflow[0] == cq || after->overflow[1] == cq)
+		ropcie_xrc_hold(qp, after);
 }
 
 void ropcie_qp_refuse(struct ropcie_qp *qp, struct ropcie_after *after)
@@ -303,6 +305,8 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 	u64 orig = 0;
 
 	if (ropcie_rsp_names_srq(&qp->rsp, &rec->hdr)) {
+		/* It would be another queue's. */
+		WARN_ON_ONCE(qp->holds);
 		qp->srq = ropcie_xrc_find(qp, rec->hdr.srqn);
 		if (!qp->srq) {
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_INV_REQ);

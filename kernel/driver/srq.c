@@ -78,6 +78,12 @@ int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 		return -EOPNOTSUPP;
 	if (is_xrc && (!init->ext.xrc.xrcd || !init->ext.cq))
 		return -EINVAL;
+	/*
+	 * Its completions outlive the target QP, whose name those of another
+	 * CQ would point at.
+	 */
+	if (is_xrc && (!mapped || !to_rcq(init->ext.cq)->shared))
+		return -EOPNOTSUPP;
 	if (!init->attr.max_wr || init->attr.max_wr > ROPCIE_MAX_WR ||
 	    init->attr.max_sge > ROPCIE_MAX_SGE)
 		return -EINVAL;

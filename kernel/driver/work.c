@@ -544,8 +544,9 @@ void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after)
 			raise_cq_error(after->overflow[i]);
 	if (after->srq_limit)
 		raise_srq_limit(after->srq_limit);
-	if (after->held)
-		ropcie_xrc_put(after->held);
+	for (i = 0; i < ARRAY_SIZE(after->held); i++)
+		if (after->held[i])
+			ropcie_xrc_put(after->held[i]);
 	if (!qp->ibqp.event_handler)
 		return;
 	for_each_set_bit(bit, &after->events, BITS_PER_LONG) {

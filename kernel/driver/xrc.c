@@ -6,7 +6,8 @@
  * A target QP belongs to nobody's shared queue: each message says for which one
  * it is. That queue, and with it the memory that it and the peer may name, stays
  * in qp->srq until the next message, guarded by qp->lock. Whoever destroys a
- * queue takes its number away first, and then goes through the targets.
+ * queue takes its number away first, and then goes through the targets: all that
+ * have a queue are in dev->qps.
  */
 #include "ropcie.h"
 
@@ -47,7 +48,8 @@ static void forget(struct ropcie_qp *qp, const struct ropcie_srq *srq)
 
 	spin_lock_bh(&qp->lock);
 	if (qp->srq == srq) {
-		if (qp->rsp.in_msg && !qp->rsp.dead && qp->connected) {
+		if (qp->rsp.in_msg && !qp->rsp.dead && qp->connected &&
+		    ropcie_qp_responds((enum ropcie_qps)qp->state)) {
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
 			ropcie_qp_refuse(qp, &after);
 			ropcie_after_event(&after, IB_EVENT_QP_FATAL);
@@ -66,9 +68,11 @@ void ropcie_xrc_unpublish(struct ropcie_dev *dev, struct ropcie_srq *srq)
 
 	mutex_lock(&dev->qp_mutex);
 	xa_erase(&dev->xrc_srqs, srq->ibsrq.ext.xrc.srq_num);
-	xa_for_each(&dev->qps, qpn, qp)
+	xa_for_each(&dev->qps, qpn, qp) {
 		if (ropcie_is_xrc_target(qp))
 			forget(qp, srq);
+		cond_resched();
+	}
 	mutex_unlock(&dev->qp_mutex);
 	ropcie_xrc_put(srq);
 	wait_for_completion(&srq->unused);
@@ -85,11 +89,14 @@ struct ropcie_srq *ropcie_xrc_find(const struct ropcie_qp *qp, u32 srqn)
 
 void ropcie_xrc_hold(struct ropcie_qp *qp, struct ropcie_after *after)
 {
+	int slot = after->held[0] ? 1 : 0;
+
 	lockdep_assert_held(&qp->lock);
-	if (!ropcie_is_xrc_target(qp) || after->held)
+	if (!ropcie_is_xrc_target(qp) || after->held[0] == qp->srq ||
+	    WARN_ON_ONCE(after->held[1]))
 		return;
 	refcount_inc(&qp->srq->refs);
-	after->held = qp->srq;
+	after->held[slot] = qp->srq;
 }
 
 void ropcie_xrc_put(struct ropcie_srq *srq)

@@ -75,8 +75,8 @@ def tests_of(path):
 
 
 def matches(name, pattern):
-    """Is a test among those that a pattern stands for?"""
-    return fnmatch.fnmatchcase(name, pattern)
+    """Is a test among those that patterns, with commas between them, stand for?"""
+    return any(fnmatch.fnmatchcase(name, one) for one in pattern.split(","))
 
 
 def find():

@@ -16,7 +16,8 @@ from .suites import BUILD, GUEST_SUITES, SUITES
 
 EPILOG = """\
 A SUITE is a name that --list shows; guests:NAME is one guest test (a pattern
-such as ntb-* may stand for NAME). Without any: all, or with --quick those that
+such as ntb-* may stand for NAME; guests:NAME,NAME are several, which share
+guests where they can). Without any: all, or with --quick those that
 --list marks. It goes on after a failure, and ends with a table and a line of
 counts; exit status 0 only if nothing failed.
 """
@@ -37,8 +38,9 @@ def _parse(argv):
         name, _, pattern = word.partition(":")
         if name not in names:
             raise LabError(f"unknown suite '{name}' (--list shows them)")
-        if pattern and not (name in GUEST_SUITES and any(matches(test.name, pattern) for test in find())):
-            raise LabError(f"'{word}' is no test (--list shows them)")
+        for one in pattern.split(",") if pattern else ():
+            if not (name in GUEST_SUITES and any(matches(test.name, one) for test in find())):
+                raise LabError(f"'{name}:{one}' is no test (--list shows them)")
     return opts
 
 

@@ -96,6 +96,8 @@ TEST_F(Requester, CreditsEndAnRnrWait) {
   EXPECT_EQ(Next(), ROPCIE_REQ_WAIT);
   EXPECT_FALSE(Ack(99, 0, 0));
   EXPECT_EQ(Next(), ROPCIE_REQ_WAIT) << "no credits yet";
+  Ack(99, 0, ROPCIE_NO_CREDITS);
+  EXPECT_EQ(Next(), ROPCIE_REQ_WAIT) << "a shared queue promises nothing";
   EXPECT_TRUE(Ack(99, 0, 1));
   EXPECT_EQ(SendAll().size(), 1U);
   EXPECT_EQ(req_.deadline, now_ + kTimeout);

@@ -107,6 +107,29 @@ TEST_F(XrcTarget, RefusesAMessageThatChangesItsQueue) {
   ExpectInvalid(last);
 }
 
+// A receive that is taken for nothing would be the wrong queue's later.
+TEST_F(XrcTarget, TakesReceivesForNothingElse) {
+  ropcie_hdr hdr = Send(100, kOnly, 50, 50);
+  EXPECT_TRUE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  hdr.srqn = 0;
+  EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  for (const ropcie_op op : {ROPCIE_OP_DATAGRAM, ROPCIE_OP_READ}) {
+    hdr = Request(op, 100, kOnly | ROPCIE_F_IMM, 50, 50);
+    EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+    hdr.srqn = 0;
+    EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  }
+  const ropcie_hdr first = Request(ROPCIE_OP_WRITE, 100, kFirst, 2000, 1000);
+  ASSERT_EQ(Come(first), ROPCIE_RSP_WRITE);
+  ropcie_rsp_placed(&rsp_, &first);
+  hdr = Send(101, kOnly, 50, 50);
+  EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  hdr = Request(ROPCIE_OP_WRITE, 101, kLast | ROPCIE_F_IMM, 2000, 1000);
+  EXPECT_TRUE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  hdr.srqn = kSrqn + 1;
+  EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+}
+
 TEST_F(XrcTarget, LooksForNoQueueOfWhatItDrops) {
   EXPECT_FALSE([&] {
     const ropcie_hdr ahead = Send(101, kOnly, 10, 10);

@@ -6,12 +6,14 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -48,13 +50,15 @@ struct Target {
 // receive queue, with memory of the queue's domain.
 class Xrc {
  public:
-  explicit Xrc(ErrorCase& test, uint8_t rnr_retry = 7)
+  explicit Xrc(ErrorCase& test, uint8_t rnr_retry = 7,
+               uint8_t min_rnr_timer = 12)
       : test_(test),
         xrcd_(OpenXrcd(test.device)),
         cq_(CreateCq(test.device, 2 * kDepth)),
         pd_(ibv_alloc_pd(test.device.context.get())) {
     Check(pd_ != nullptr, "ibv_alloc_pd: ", std::strerror(errno));
     config_.rnr_retry = rnr_retry;
+    config_.min_rnr_timer = min_rnr_timer;
     config_.access = IBV_ACCESS_REMOTE_WRITE;
     memory_.fill(0);
     mr_.reset(ibv_reg_mr(pd_.get(), memory_.data(), memory_.size(),
@@ -302,6 +306,27 @@ void NumbersThatNoQueueHas(ErrorCase& test) {
   test.Step();
 }
 
+// A receive that comes in time: the sender waits for as long as it was told.
+void ReceiveInTime(ErrorCase& test) {
+  Xrc xrc(test, 6, 31);  // six times 491 ms
+  const Target at = xrc.Exchange(test.requester ? Target{} : xrc.Own());
+  if (test.requester) {
+    CheckErrno(xrc.Post(at.srqn), "ibv_post_send");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  test.Step();
+  if (test.requester) {
+    xrc.ExpectSent(IBV_WC_SUCCESS);
+  } else {
+    Xrc::Receive(xrc.srq(), 9, xrc.OwnSge());
+  }
+  test.Step();
+  if (!test.requester) {
+    xrc.ExpectReceived({{9, IBV_WC_SUCCESS}});
+  }
+  test.Step();
+}
+
 // A domain stays while a queue or a target is in it.
 void DomainInUse(ErrorCase& test) {
   const Xrc xrc(test);
@@ -372,6 +397,7 @@ std::vector<NamedCase> XrcCases() {
         return at;
       },
       [](Xrc* xrc) { xrc->ExpectMemory(0); }, IBV_WR_RDMA_WRITE));
+  cases.push_back({"XRC SEND before there is a receive", ReceiveInTime});
   cases.push_back({"XRC queue numbers out of range", NumbersThatNoQueueHas});
   cases.push_back({"XRC domain that is in use", DomainInUse});
   return cases;

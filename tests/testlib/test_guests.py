@@ -60,6 +60,11 @@ class Header(unittest.TestCase):
                   "node1| batch: demo.2: ok in 1 s\nnode2| batch: demo.2: failed with status 1\n")
         self.assertEqual(guests.batch_passed([one, two], output), {"demo.1": 4})
 
+    def test_patterns_stand_side_by_side(self):
+        self.assertTrue(guests.matches("ntb-perf.1", "traffic.2,ntb-*"))
+        self.assertTrue(guests.matches("traffic.2", "traffic.2,ntb-*"))
+        self.assertFalse(guests.matches("traffic.1", "traffic.2,ntb-*"))
+
     def test_every_guest_test_of_the_project_says_how_it_is_run(self):
         self.assertTrue(guests.find())
 

@@ -165,6 +165,9 @@ free_qp:
 
 static void forget_completions(struct ibv_qp *qp)
 {
+	/* They are the shared receive queue's, whatever the program gave. */
+	if (qp->qp_type == IBV_QPT_XRC_RECV)
+		return;
 	if (qp->send_cq)
 		ropcie_cq_forget(qp->send_cq, qp->qp_num);
 	if (qp->recv_cq && qp->recv_cq != qp->send_cq)
