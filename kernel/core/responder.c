@@ -284,7 +284,7 @@ enum ropcie_rsp_verdict ropcie_rsp_request(struct ropcie_responder *rsp,
 		return unreliable_request(rsp, hdr, ready, room, place);
 	if (ahead)
 		return out_of_order(rsp, hdr, ahead);
-	if (!allowed(rsp, hdr->op) || (hdr->srqn != 0) != rsp->attr.xrc)
+	if (!allowed(rsp, hdr->op) || !!hdr->srqn != rsp->attr.xrc)
 		return invalid(rsp);
 	if (ropcie_op_fetches(hdr->op))
 		return fetch_request(rsp, hdr);

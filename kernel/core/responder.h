@@ -234,7 +234,7 @@ static inline bool ropcie_rsp_expects(const struct ropcie_responder *rsp,
 {
 	return !rsp->dead && hdr->src_qpn == rsp->attr.dest_qpn &&
 	       ropcie_op_connected(hdr->op) &&
-	       (hdr->srqn != 0) == rsp->attr.xrc &&
+	       !!hdr->srqn == rsp->attr.xrc &&
 	       (hdr->psn == rsp->epsn || rsp->attr.unreliable);
 }
 

@@ -30,7 +30,7 @@ struct QpAttr {
   uint8_t min_rnr_timer = 0;
   uint8_t max_rd_atomic = 0;       // to ask for
   uint8_t max_dest_rd_atomic = 0;  // to take
-  uint16_t srqn = 0;  // XRC: what each request names; 0 for RC
+  uint16_t srqn = 0;               // XRC: what each request names; 0 for RC
   uint64_t timeout_ns = 0;
 };
 

@@ -11,11 +11,6 @@
 /* RDMA_DRIVER_UNKNOWN: what the kernel driver says that it is. */
 #define ROPCIE_DRIVER_ID 0
 
-/* Does the caller's structure have this field? */
-#define has_field(size, field)                                                 \
-	((size) >= offsetof(struct ibv_device_attr_ex, field) +                \
-			   sizeof(((struct ibv_device_attr_ex *)0)->field))
-
 static int query_device_ex(struct ibv_context *context,
 			   const struct ibv_query_device_ex_input *input,
 			   struct ibv_device_attr_ex *attr, size_t attr_size)
@@ -43,7 +38,9 @@ static int query_device_ex(struct ibv_context *context,
 					IBV_DEVICE_XRC);
 		attr->orig_attr.max_mw = 0;
 		/* Completions have no time stamps over uverbs. */
-		if (has_field(attr_size, hca_core_clock)) {
+		if (attr_size >= offsetof(struct ibv_device_attr_ex,
+					  hca_core_clock) +
+					 sizeof(attr->hca_core_clock)) {
 			attr->completion_timestamp_mask = 0;
 			attr->hca_core_clock = 0;
 		}
