@@ -4,6 +4,7 @@
  * and an Ethernet interface for each. Owns their life and what they say of
  * themselves; the verbs are in mr.c, cq.c, qp.c, post.c.
  */
+#include <linux/etherdevice.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <net/addrconf.h>
@@ -11,6 +12,7 @@
 #include <rdma/ib_cache.h>
 #include <rdma/ib_mad.h>
 #include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_netlink.h>
 #include <rdma/uverbs_ioctl.h>
 
 #include "netdev.h"
@@ -58,6 +60,8 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_total_mcast_qp_attach = ROPCIE_MAX_MCAST;
 	attr->max_pkeys = 1;
 	attr->atomic_cap = IB_ATOMIC_GLOB;
+	if (!to_rdev(ibdev)->rdev)
+		attr->kernel_cap_flags = IBK_ALLOW_USER_UNREG;
 	/* Time stamps are CLOCK_MONOTONIC in ns: a clock of 10^6 kHz. */
 	attr->timestamp_mask = U64_MAX;
 	attr->hca_core_clock = USEC_PER_SEC;
@@ -177,6 +181,23 @@ static void ropcie_disassociate_ucontext(struct ib_ucontext *ibuc)
 {
 }
 
+/* By this the provider knows its devices, whatever their names are. */
+static ssize_t hca_type_show(struct device *device,
+			     struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", ROPCIE_ABI_HCA_TYPE);
+}
+static DEVICE_ATTR_RO(hca_type);
+
+static struct attribute *device_attributes[] = {
+	&dev_attr_hca_type.attr,
+	NULL,
+};
+
+static const struct attribute_group device_group = {
+	.attrs = device_attributes,
+};
+
 static const struct ib_device_ops ropcie_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = RDMA_DRIVER_UNKNOWN,
@@ -207,6 +228,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.destroy_qp = ropcie_destroy_qp,
 	.destroy_srq = ropcie_destroy_srq,
 	.detach_mcast = ropcie_detach_mcast,
+	.device_group = &device_group,
 	.disassociate_ucontext = ropcie_disassociate_ucontext,
 	.fill_res_cq_entry = ropcie_fill_res_cq_entry,
 	.fill_res_mr_entry = ropcie_fill_res_mr_entry,
@@ -260,8 +282,15 @@ static int on_netdev_event(struct notifier_block *nb, unsigned long what,
 		.event = active ? IB_EVENT_PORT_ACTIVE : IB_EVENT_PORT_ERR,
 	};
 
-	if (netdev_notifier_info_to_dev(info) != dev->netdev ||
-	    active == dev->port_active)
+	if (netdev_notifier_info_to_dev(info) != dev->netdev)
+		return NOTIFY_DONE;
+	/* Without the interface that it borrows the device is nothing. */
+	if (what == NETDEV_UNREGISTER && !dev->rdev &&
+	    ib_device_try_get(&dev->ib)) {
+		ib_unregister_device_queued(&dev->ib);
+		ib_device_put(&dev->ib);
+	}
+	if (active == dev->port_active)
 		return NOTIFY_DONE;
 	dev->port_active = active;
 	/* Before and after its registration nobody listens. */
@@ -276,14 +305,16 @@ static void on_peer_up(void *ctx, struct ropcie_peer *peer)
 {
 	struct ropcie_dev *dev = ctx;
 
-	ropcie_netdev_peer_up(dev->netdev, peer);
+	if (dev->rdev)
+		ropcie_netdev_peer_up(dev->netdev, peer);
 }
 
 static void on_peer_down(void *ctx, struct ropcie_peer *peer)
 {
 	struct ropcie_dev *dev = ctx;
 
-	ropcie_netdev_peer_down(dev->netdev, peer);
+	if (dev->rdev)
+		ropcie_netdev_peer_down(dev->netdev, peer);
 	ropcie_qp_peer_down(dev, peer);
 }
 
@@ -304,7 +335,7 @@ static void setup_ibdev(struct ropcie_dev *dev)
 	ib->node_type = RDMA_NODE_IB_CA;
 	ib->phys_port_cnt = 1;
 	ib->num_comp_vectors = 1;
-	ib->dev.parent = &dev->rdev->dev;
+	ib->dev.parent = dev->rdev ? &dev->rdev->dev : dev->netdev->dev.parent;
 	/* The uverbs commands that a provider without mapped queues needs. */
 	ib->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
 			       BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
@@ -314,10 +345,11 @@ static void setup_ibdev(struct ropcie_dev *dev)
 	addrconf_addr_eui48((u8 *)&ib->node_guid, dev->netdev->dev_addr);
 }
 
-static void init_dev(struct ropcie_dev *dev, struct ropcie_device *rdev)
+static void init_dev(struct ropcie_dev *dev,
+		     const struct ropcie_dev_origin *origin)
 {
-	dev->rdev = rdev;
-	dev->adapter = rdev->adapter;
+	dev->rdev = origin->rdev;
+	dev->adapter = origin->adapter;
 	xa_init_flags(&dev->qps, XA_FLAGS_ALLOC);
 	xa_init_flags(&dev->xrc_srqs, XA_FLAGS_ALLOC1);
 	mutex_init(&dev->qp_mutex);
@@ -330,6 +362,7 @@ static void init_dev(struct ropcie_dev *dev, struct ropcie_device *rdev)
 	spin_lock_init(&dev->blocked_lock);
 }
 
+/* All but the memory of the verbs device itself. */
 static void free_dev(struct ropcie_dev *dev)
 {
 	ropcie_mr_table_destroy(dev);
@@ -339,29 +372,75 @@ static void free_dev(struct ropcie_dev *dev)
 	xa_destroy(&dev->ahs);
 	xa_destroy(&dev->qps);
 	xa_destroy(&dev->xrc_srqs);
-	ib_dealloc_device(&dev->ib);
 }
 
-static int ropcie_probe(struct ropcie_device *rdev)
+static int own_netdev(struct ropcie_dev *dev)
+{
+	dev->netdev = ropcie_netdev_create(dev->adapter, &dev->rdev->dev);
+	if (!dev->netdev)
+		return -ENOMEM;
+	ether_addr_copy(dev->mac, dev->netdev->dev_addr);
+	return 0;
+}
+
+static void borrow_netdev(struct ropcie_dev *dev, struct net_device *ndev)
+{
+	dev_hold(ndev);
+	dev->netdev = ndev;
+	eth_random_addr(dev->mac);
+}
+
+static void put_netdev(struct ropcie_dev *dev)
+{
+	if (dev->rdev)
+		ropcie_netdev_destroy(dev->netdev);
+	else
+		dev_put(dev->netdev);
+}
+
+const u8 *ropcie_dev_mac(const struct ropcie_dev *dev, const u8 *mac)
+{
+	return !dev->rdev && ether_addr_equal_unaligned(mac,
+							dev->netdev->dev_addr) ?
+		       dev->mac : mac;
+}
+
+/* The last of a device that has been unregistered. */
+static void dealloc_driver(struct ib_device *ibdev)
+{
+	struct ropcie_dev *dev = to_rdev(ibdev);
+
+	/* Programs saw the device go before their peers see them go. */
+	ropcie_multicast_close(dev);
+	ropcie_adapter_stop(dev->adapter);
+	unregister_netdevice_notifier(&dev->nb);
+	put_netdev(dev);
+	if (!dev->rdev)
+		ropcie_link_free(dev);
+	free_dev(dev);
+}
+
+struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin)
 {
 	struct ropcie_dev *dev;
 	int ret;
 
 	dev = ib_alloc_device(ropcie_dev, ib);
 	if (!dev)
-		return -ENOMEM;
-	init_dev(dev, rdev);
+		return ERR_PTR(-ENOMEM);
+	init_dev(dev, origin);
 	dev->counters = alloc_percpu(struct ropcie_counters);
 	ret = dev->counters ? ropcie_mr_table_create(dev) : -ENOMEM;
 	if (ret)
 		goto err_free;
-	dev->netdev = ropcie_netdev_create(dev->adapter, &rdev->dev);
-	if (!dev->netdev) {
-		ret = -ENOMEM;
+	if (origin->rdev)
+		ret = own_netdev(dev);
+	else
+		borrow_netdev(dev, origin->netdev);
+	if (ret)
 		goto err_free;
-	}
 	setup_ibdev(dev);
-	ret = ropcie_netdev_register(dev->netdev);
+	ret = origin->rdev ? ropcie_netdev_register(dev->netdev) : 0;
 	if (ret)
 		goto err_netdev;
 	dev->nb.notifier_call = on_netdev_event;
@@ -369,8 +448,7 @@ static int ropcie_probe(struct ropcie_device *rdev)
 	if (ret)
 		goto err_netdev;
 	/* Before anybody can use the device: it reaches itself at once. */
-	ret = ropcie_adapter_start(dev->adapter, &adapter_user, dev,
-				   dev->netdev->dev_addr,
+	ret = ropcie_adapter_start(dev->adapter, &adapter_user, dev, dev->mac,
 				   be64_to_cpu(dev->ib.node_guid));
 	if (ret)
 		goto err_notifier;
@@ -380,13 +458,19 @@ static int ropcie_probe(struct ropcie_device *rdev)
 	ret = ib_device_set_netdev(&dev->ib, dev->netdev, 1);
 	if (ret)
 		goto err_multicast;
-	ret = ib_register_device(&dev->ib, "ropcie%d", NULL);
+	/* Whoever unregisters it ends it; if it can not be registered, we do. */
+	dev->ib.ops.dealloc_driver = dealloc_driver;
+	if (!dev->rdev)
+		get_device(&dev->ib.dev);
+	ret = ib_register_device(&dev->ib, origin->name, NULL);
 	if (ret)
-		goto err_unset;
-	dev_set_drvdata(&rdev->dev, dev);
-	return 0;
+		goto err_unregistered;
+	return dev;
 
-err_unset:
+err_unregistered:
+	if (!dev->rdev)
+		put_device(&dev->ib.dev);
+	dev->ib.ops.dealloc_driver = NULL;
 	ib_device_set_netdev(&dev->ib, NULL, 1);
 err_multicast:
 	ropcie_multicast_close(dev);
@@ -395,23 +479,33 @@ err_stop:
 err_notifier:
 	unregister_netdevice_notifier(&dev->nb);
 err_netdev:
-	ropcie_netdev_destroy(dev->netdev);
+	put_netdev(dev);
 err_free:
 	free_dev(dev);
-	return ret;
+	ib_dealloc_device(&dev->ib);
+	return ERR_PTR(ret);
+}
+
+static int ropcie_probe(struct ropcie_device *rdev)
+{
+	struct ropcie_dev_origin origin = {
+		.adapter = rdev->adapter,
+		.rdev = rdev,
+		.name = "ropcie%d",
+	};
+	struct ropcie_dev *dev = ropcie_dev_create(&origin);
+
+	if (IS_ERR(dev))
+		return PTR_ERR(dev);
+	dev_set_drvdata(&rdev->dev, dev);
+	return 0;
 }
 
 static void ropcie_remove(struct ropcie_device *rdev)
 {
 	struct ropcie_dev *dev = dev_get_drvdata(&rdev->dev);
 
-	/* Programs see the device go before their peers see them go. */
 	ib_unregister_device(&dev->ib);
-	ropcie_multicast_close(dev);
-	ropcie_adapter_stop(dev->adapter);
-	unregister_netdevice_notifier(&dev->nb);
-	ropcie_netdev_destroy(dev->netdev);
-	free_dev(dev);
 }
 
 static struct ropcie_driver ropcie_driver = {
@@ -430,11 +524,14 @@ static int __init ropcie_init(void)
 	ret = ropcie_driver_register(&ropcie_driver);
 	if (ret)
 		ropcie_work_exit();
+	else
+		ropcie_link_init();
 	return ret;
 }
 
 static void __exit ropcie_exit(void)
 {
+	ropcie_link_exit();
 	ropcie_driver_unregister(&ropcie_driver);
 	ropcie_work_exit();
 	rcu_barrier(); /* members of groups are freed behind it */
@@ -443,5 +540,6 @@ static void __exit ropcie_exit(void)
 module_init(ropcie_init);
 module_exit(ropcie_exit);
 MODULE_ALIAS(ROPCIE_BUS_MODALIAS);
+MODULE_ALIAS_RDMA_LINK("ropcie");
 MODULE_DESCRIPTION("RDMA over PCI Express NTB: verbs provider");
 MODULE_LICENSE("GPL");

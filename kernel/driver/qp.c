@@ -298,8 +298,10 @@ static int qp_connect(struct ropcie_qp *qp, struct rdma_ah_attr *ah)
 	int ret;
 
 	if (ah) {
+		const u8 *mac = rdma_ah_retrieve_dmac(ah);
+
 		ret = ropcie_mq_connect(qp->dev->adapter,
-					rdma_ah_retrieve_dmac(ah),
+					ropcie_dev_mac(qp->dev, mac),
 					qp->ibqp.qp_num, &tx);
 		if (ret)
 			return ret;

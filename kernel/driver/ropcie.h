@@ -118,9 +118,11 @@ struct ropcie_counters {
 /**
  * struct ropcie_dev - one RDMA device, on one adapter
  * @ib: the verbs device
- * @rdev: its device on the bus
+ * @rdev: its device on the bus, or NULL: made by "rdma link add"
  * @adapter: what it sends and receives with
- * @netdev: its Ethernet interface
+ * @netdev: its Ethernet interface; without @rdev somebody else's
+ * @mac: address by which @adapter knows this node
+ * @link: without @rdev: place on the list of these, with a reference to @ib
  * @nb: hears of @netdev's changes
  * @port_active: what the port's last event said
  * @qps: QP number to struct ropcie_qp
@@ -156,6 +158,8 @@ struct ropcie_dev {
 	struct ropcie_device *rdev;
 	struct ropcie_adapter *adapter;
 	struct net_device *netdev;
+	u8 mac[ETH_ALEN];
+	struct list_head link;
 	struct notifier_block nb;
 	bool port_active;
 	struct xarray qps;
@@ -604,6 +608,41 @@ static inline bool ropcie_may_run(void)
 {
 	return !in_hardirq() && !irqs_disabled();
 }
+
+/* main.c */
+/**
+ * struct ropcie_dev_origin - where a new verbs device comes from
+ * @adapter: what it sends and receives with
+ * @rdev: its device on the bus, or NULL
+ * @netdev: without @rdev: interface that it borrows
+ * @name: name, or pattern of it
+ */
+struct ropcie_dev_origin {
+	struct ropcie_adapter *adapter;
+	struct ropcie_device *rdev;
+	struct net_device *netdev;
+	const char *name;
+};
+
+/**
+ * ropcie_dev_create() - make a verbs device and register it
+ * @origin: where it comes from
+ *
+ * It ends with ib_unregister_device(). Without @origin->rdev the caller gets a
+ * reference to its memory. May sleep. Return: device, or an error pointer; then the
+ * origin is the caller's again.
+ */
+struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin);
+
+/* The adapter's address for a hardware address of the network. */
+const u8 *ropcie_dev_mac(const struct ropcie_dev *dev, const u8 *mac);
+
+/* link.c */
+void ropcie_link_init(void);
+/* No device made by "rdma link add" is left when this returns. */
+void ropcie_link_exit(void);
+/* One of them has been unregistered. */
+void ropcie_link_free(struct ropcie_dev *dev);
 
 /* mmap.c */
 /**

@@ -193,7 +193,7 @@ int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
 				    &rec->hdr, vec, nvec);
 		return 0;
 	}
-	if (!find_peer(qp, av->dmac))
+	if (!find_peer(qp, ropcie_dev_mac(qp->dev, av->dmac)))
 		return 0;
 	ret = ropcie_mq_send(&qp->tx, &rec->hdr, vec, nvec);
 	if (ret == -EAGAIN)

@@ -86,6 +86,17 @@ struct ropcie_adapter_watcher {
 int ropcie_adapter_watch(struct ropcie_adapter_watcher *w);
 void ropcie_adapter_unwatch(struct ropcie_adapter_watcher *w);
 
+/**
+ * ropcie_self_create() - an adapter without links, whose node reaches itself
+ * @dev: what it sits on; must stay
+ * @name: for people; must stay as well
+ *
+ * Watchers do not hear of it. Return: adapter, to be stopped by its user and given
+ * to ropcie_self_destroy(), or NULL.
+ */
+struct ropcie_adapter *ropcie_self_create(struct device *dev, const char *name);
+void ropcie_self_destroy(struct ropcie_adapter *a);
+
 /* The device that the adapter sits on (PCI function, or a virtual device). */
 struct device *ropcie_adapter_dev(struct ropcie_adapter *a);
 const char *ropcie_adapter_name(const struct ropcie_adapter *a);

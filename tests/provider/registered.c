@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 /* Stands in for libibverbs where a provider registers itself. */
 #include "registered.h"
+
+#include <stdio.h>
+
 #include "verbs_private_34.h"
 
 static struct registered last;
+static bool (*match_device)(struct verbs_sysfs_dev *);
 
 __attribute__((visibility("default"))) void
 verbs_register_driver_34(const struct verbs_device_ops *ops)
 {
 	last.name = ops->name;
-	last.modalias = ops->match_table->kind == VERBS_MATCH_MODALIAS ?
-				ops->match_table->u.modalias :
-				NULL;
+	match_device = ops->match_device;
 	last.min_abi = ops->match_min_abi_version;
 	last.max_abi = ops->match_max_abi_version;
 	last.has_all_calls = ops->alloc_context && ops->import_context &&
 			     ops->alloc_device && ops->uninit_device;
+}
+
+int registered_matches(const char *ibdev_path)
+{
+	struct verbs_sysfs_dev device = {};
+
+	snprintf(device.ibdev_path, sizeof(device.ibdev_path), "%s",
+		 ibdev_path);
+	return match_device(&device);
 }
 
 const struct registered *registered(void)

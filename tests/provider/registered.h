@@ -7,15 +7,19 @@
 
 struct registered {
 	const char *name;
-	const char *modalias;
 	uint32_t min_abi;
 	uint32_t max_abi;
 	int has_all_calls;
 };
 
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
 const struct registered *registered(void);
+/* Does it take the device of this directory of sysfs? */
+int registered_matches(const char *ibdev_path);
+#ifdef __cplusplus
+}
+#endif
 
 #endif /* ROPCIE_TESTS_PROVIDER_REGISTERED_H_ */

@@ -28,9 +28,10 @@
 
 /*
  * The ib_device's driver_id is RDMA_DRIVER_UNKNOWN, which other out-of-tree
- * drivers use as well. The provider finds its devices by this name prefix.
+ * drivers use as well, and its name is whatever an administrator wants. The
+ * provider finds its devices by this text in /sys/class/infiniband/.../hca_type.
  */
-#define ROPCIE_ABI_DEVICE_NAME_PREFIX "ropcie"
+#define ROPCIE_ABI_HCA_TYPE "RoPCIe"
 
 /**
  * enum ropcie_abi_ctx_feature - what a context can do beyond the uverbs

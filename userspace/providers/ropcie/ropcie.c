@@ -235,16 +235,22 @@ static void uninit_device(struct verbs_device *device)
 	free(device);
 }
 
-static const struct verbs_match_ent match_table[] = {
-	VERBS_NAME_MATCH(ROPCIE_ABI_DEVICE_NAME_PREFIX, NULL),
-	{},
-};
+/* Is it ours? Its name says nothing: an administrator may change it. */
+static bool match_device(struct verbs_sysfs_dev *sysfs_dev)
+{
+	static const char type[] = ROPCIE_ABI_HCA_TYPE "\n";
+	char found[sizeof(type)] = "";
+
+	return ibv_read_sysfs_file(sysfs_dev->ibdev_path, "hca_type", found,
+				   sizeof(found)) > 0 &&
+	       !strncmp(found, ROPCIE_ABI_HCA_TYPE, sizeof(found));
+}
 
 static const struct verbs_device_ops device_ops = {
 	.name = "ropcie",
 	.match_min_abi_version = ROPCIE_ABI_VERSION,
 	.match_max_abi_version = ROPCIE_ABI_VERSION,
-	.match_table = match_table,
+	.match_device = match_device,
 	.alloc_context = alloc_context,
 	.import_context = import_context,
 	.alloc_device = alloc_device,

@@ -51,38 +51,24 @@ struct verbs_list_node {
 
 struct ibv_command_buffer;
 struct verbs_context_ops;
-struct verbs_sysfs_dev;
+struct verbs_match_ent;
 
-enum {
-	VERBS_MATCH_SENTINEL = 0,
-	VERBS_MATCH_MODALIAS = 2,
+struct verbs_sysfs_dev {
+	struct verbs_list_node entry;
+	void *provider_data;
+	const struct verbs_match_ent *match;
+	unsigned int flags;
+	char sysfs_name[IBV_SYSFS_NAME_MAX];
+	dev_t sysfs_cdev;
+	char ibdev_name[IBV_SYSFS_NAME_MAX];
+	char ibdev_path[IBV_SYSFS_PATH_MAX];
+	/* more, that we do not use */
 };
-
-struct verbs_match_ent {
-	void *driver_data;
-	union {
-		const char *modalias;
-		uint64_t driver_id;
-	} u;
-	uint16_t vendor;
-	uint16_t device;
-	uint8_t kind;
-};
-
-VERBS_ASSERT_OFFSET(struct verbs_match_ent, driver_data, 0);
-VERBS_ASSERT_OFFSET(struct verbs_match_ent, u, 8);
-VERBS_ASSERT_OFFSET(struct verbs_match_ent, vendor, 16);
-VERBS_ASSERT_OFFSET(struct verbs_match_ent, device, 18);
-VERBS_ASSERT_OFFSET(struct verbs_match_ent, kind, 20);
-VERBS_ASSERT_SIZE(struct verbs_match_ent, 24);
-
-/* Matches by the start of the ib_device's name. */
-#define VERBS_NAME_MATCH(prefix, data)                                         \
-	{                                                                      \
-		.driver_data = (data),                                         \
-		.u.modalias = "rdma_device:*N" prefix "*",                     \
-		.kind = VERBS_MATCH_MODALIAS,                                  \
-	}
+VERBS_ASSERT_OFFSET(struct verbs_sysfs_dev, provider_data, 16);
+VERBS_ASSERT_OFFSET(struct verbs_sysfs_dev, sysfs_name, 36);
+VERBS_ASSERT_OFFSET(struct verbs_sysfs_dev, sysfs_cdev, 104);
+VERBS_ASSERT_OFFSET(struct verbs_sysfs_dev, ibdev_name, 112);
+VERBS_ASSERT_OFFSET(struct verbs_sysfs_dev, ibdev_path, 176);
 
 struct verbs_device_ops {
 	const char *name;
@@ -478,6 +464,9 @@ int ibv_cmd_reg_dm_mr(struct ibv_pd *, struct verbs_dm *, uint64_t, size_t,
 int ibv_cmd_open_xrcd(struct ibv_context *, struct verbs_xrcd *, int,
 		      struct ibv_xrcd_init_attr *, struct ibv_open_xrcd *,
 		      size_t, struct ib_uverbs_open_xrcd_resp *, size_t);
+/* Reads a line; without its end. Negative when there is none, or too long. */
+int ibv_read_sysfs_file(const char *dir, const char *file, char *buf,
+			size_t size);
 int ibv_cmd_close_xrcd(struct verbs_xrcd *);
 int ibv_cmd_reg_mr(struct ibv_pd *, void *, size_t, uint64_t, int,
 		   struct verbs_mr *, struct ibv_reg_mr *, size_t,

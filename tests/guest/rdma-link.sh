@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 1
+# lab-kernels: all
+#
+# "rdma link add": a device on somebody else's interface, for machines without an
+# NTB. Server and client run on it, its GIDs follow the interface's addresses, and
+# it goes when it is deleted, when its interface goes, and with the module.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+
+own=$RDMA_DEV
+RDMA_DEV=lap0
+unset RDMA_DEV2
+
+refused() {
+	! "$@" 2>"$LAB_OUT/refused" || fail "accepted: $*"
+}
+
+add() {
+	rdma link add "$RDMA_DEV" type ropcie netdev lap || fail "rdma link add"
+}
+
+gone() {
+	[ ! -e "/sys/class/infiniband/$RDMA_DEV" ]
+}
+
+expect_gone() {
+	retry 20 gone || fail "the device stays after $1"
+}
+
+has_gid() {
+	grep -qs "$1" "/sys/class/infiniband/$RDMA_DEV/ports/1/gids/"*
+}
+
+modprobe dummy
+ip link add lap type dummy
+add
+ip link set lap up
+ip address add 192.0.2.1/24 dev lap
+rdma link show "$RDMA_DEV/1" | grep 'state ACTIVE.*netdev lap' || fail "rdma link show"
+refused rdma link add lap1 type ropcie netdev lap # has one
+refused rdma link add lap1 type ropcie netdev lo  # is no Ethernet
+refused rdma link add "$own" type ropcie netdev lap
+refused rdma link delete "$own" # is the bus's
+pass "a device is added once, on an Ethernet interface"
+
+before=$(rdma_bytes "$RDMA_DEV")
+pair 18515 ibv_rc_pingpong -g GID
+pair 18515 ib_send_lat -n 200
+pair 18515 ib_write_bw -s 65536 -n 100
+pair 18515 ib_send_lat -c UD -n 200
+rping -s -a 192.0.2.1 -v -C 10 >"$LAB_OUT/rping" &
+server=$!
+rdma_listens() {
+	rdma res show cm_id | grep -q 'state LISTEN'
+}
+retry $patience rdma_listens || fail "rping does not listen"
+timeout 60 rping -c -a 192.0.2.1 -v -C 10 >"$LAB_OUT/rping-client" || fail "rping"
+wait $server
+[ "$(rdma_bytes "$RDMA_DEV")" -gt $((before + 10000000)) ] ||
+	fail "the data went somewhere else"
+pass "programs run on it: ibv_rc_pingpong, perftest, rping"
+
+ip address add 192.0.2.77/24 dev lap
+retry 10 has_gid 'ffff:c000:024d' || fail "no GID for a new address"
+ip address del 192.0.2.77/24 dev lap
+retry 10 eval '! has_gid ffff:c000:024d' || fail "the GID of an old address stays"
+ip link set lap address 02:00:00:00:00:05
+pair 18515 ibv_rc_pingpong -g GID -n 100
+pass "it follows its interface"
+
+rdma dev set "$RDMA_DEV" name another
+RDMA_DEV=another
+pair 18515 ibv_rc_pingpong -g GID -n 100
+pass "its name says nothing"
+
+on_device "$RDMA_DEV" ibv_rc_pingpong -g GID >/dev/null 2>&1 &
+server=$!
+retry $patience listening 18515 || fail "ibv_rc_pingpong does not listen"
+rdma link delete "$RDMA_DEV" || fail "rdma link delete"
+expect_gone "rdma link delete"
+kill $server
+wait $server || true
+expect_no_user_objects "rdma link delete"
+pass "it goes when it is deleted, also under a program"
+
+RDMA_DEV=lap0
+add
+ip link del lap
+expect_gone "its interface"
+pass "it goes with its interface"
+
+ip link add lap type dummy
+for _ in $(seq 20); do
+	add
+	rdma link delete "$RDMA_DEV" || fail "rdma link delete"
+done
+add
+rmmod ropcie || fail "the module does not unload"
+expect_gone "its module"
+ip link del lap
+pass "it goes with its module"
