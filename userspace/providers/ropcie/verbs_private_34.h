@@ -64,6 +64,7 @@ struct verbs_sysfs_dev {
 	char ibdev_path[IBV_SYSFS_PATH_MAX];
 	/* more, that we do not use */
 };
+
 VERBS_ASSERT_OFFSET(struct verbs_sysfs_dev, provider_data, 16);
 VERBS_ASSERT_OFFSET(struct verbs_sysfs_dev, sysfs_name, 36);
 VERBS_ASSERT_OFFSET(struct verbs_sysfs_dev, sysfs_cdev, 104);
