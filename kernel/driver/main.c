@@ -94,6 +94,12 @@ static int ropcie_query_port(struct ib_device *ibdev, u32 port,
 	attr->max_msg_sz = ROPCIE_MAX_MSG;
 	attr->pkey_tbl_len = 1;
 	attr->max_vl_num = 1;
+	if (!netif_carrier_ok(ndev)) {
+		/* No link, no speed; core would say so each time. */
+		attr->active_speed = IB_SPEED_SDR;
+		attr->active_width = IB_WIDTH_1X;
+		return 0;
+	}
 	return ib_get_eth_speed(ibdev, port, &attr->active_speed,
 				&attr->active_width);
 }

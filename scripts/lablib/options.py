@@ -21,13 +21,18 @@ what is written to $LAB_OUT stays, in the directory that is printed at the end.
 """
 
 
+MAX_SMP = 64
+MIN_MEM = 256  # MiB: less does not boot
+
+
 def _positive(text):
     if not re.fullmatch(r"[1-9][0-9]{0,6}", text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
     return int(text)
 
 
-def _kernel(text):
+def kernel_series(text):
+    """The kernel that --kernel names."""
     if text != "debug" and not re.fullmatch(r"[0-9]+\.[0-9]+", text):
         raise argparse.ArgumentTypeError(f"'{text}' is neither a series such as 6.12 nor debug")
     return text
@@ -54,7 +59,7 @@ def _parser():
     )
     add = parser.add_argument
     add("--nodes", type=_positive, metavar="N", help="guests (default 2)")
-    add("--kernel", type=_kernel, default="6.1", metavar="SERIES|debug",
+    add("--kernel", type=kernel_series, default="6.1", metavar="SERIES|debug",
         help="Debian's newest kernel of a series (default 6.1), or the debug kernel")
     add("--provider", choices=("ropcie", "rxe", "siw"), default="ropcie")
     add("--link", choices=("ntb", "virtio", "loopback"),
@@ -93,6 +98,8 @@ def _settle_topology(opts):
     opts.link = opts.link or "ntb"
     opts.nodes = opts.nodes or 2
     opts.smp = opts.smp or 1
+    if opts.smp > MAX_SMP:
+        raise LabError(f"--smp {opts.smp} is more CPUs than a guest can have ({MAX_SMP})")
     if opts.nodes > MAX_NODES:
         raise LabError(f"--nodes {opts.nodes}: at most {MAX_NODES}")
     if opts.provider == "ropcie" and opts.link == "virtio":
@@ -131,5 +138,7 @@ def parse(argv):
     opts.module_params = [pair for words in opts.module_params or [] for pair in words]
     opts.leak_check = opts.leak_check or opts.kernel == "debug"
     opts.mem = opts.mem or (2048 if opts.kernel == "debug" else 1024)
+    if opts.mem < MIN_MEM:
+        raise LabError(f"--mem {opts.mem} is too little for a guest: at least {MIN_MEM} MiB")
     opts.build_dir = os.path.abspath(opts.build_dir)
     return opts

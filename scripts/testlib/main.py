@@ -8,6 +8,7 @@ import sys
 import time
 
 from lablib.common import LabError, Parser
+from lablib.options import kernel_series
 
 from .guests import find, matches
 from .result import Result
@@ -29,16 +30,17 @@ def _parse(argv):
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="what takes under 5 minutes")
     parser.add_argument("--list", action="store_true", help="show the suites and guest tests")
-    parser.add_argument("--kernel", metavar="SERIES|debug", help="kernel of the guests (default: each suite's)")
+    parser.add_argument("--kernel", type=kernel_series, metavar="SERIES|debug",
+                        help="kernel of the guests (default: each suite's)")
     parser.add_argument("--log-dir", metavar="DIR", help="where to keep the logs (default: in build/test-logs)")
     parser.add_argument("suites", nargs="*", metavar="SUITE")
     opts = parser.parse_args(argv)
     names = [suite.name for suite in SUITES]
     for word in opts.suites:
-        name, _, pattern = word.partition(":")
+        name, colon, pattern = word.partition(":")
         if name not in names:
             raise LabError(f"unknown suite '{name}' (--list shows them)")
-        for one in pattern.split(",") if pattern else ():
+        for one in pattern.split(",") if colon else ():
             if not (name in GUEST_SUITES and any(matches(test.name, one) for test in find())):
                 raise LabError(f"'{name}:{one}' is no test (--list shows them)")
     return opts

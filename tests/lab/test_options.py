@@ -55,6 +55,8 @@ class Refusals(unittest.TestCase):
         self.refused("shell", SCRIPT, why="shell takes no SCRIPT")
         self.refused("--nodes", "0", "run", SCRIPT, why="--nodes")
         self.refused("--nodes", "99", "run", SCRIPT, why="at most")
+        self.refused("--smp", "5000", "run", SCRIPT, why="--smp 5000")
+        self.refused("--mem", "1", "run", SCRIPT, why="--mem 1")
         self.refused("--timeout", "soon", "run", SCRIPT, why="--timeout")
         self.refused("--kernel", "abc", "run", SCRIPT, why="abc")
         self.refused("--module-params", "x", "run", SCRIPT, why="MODULE:PARAMETER=VALUE")
