@@ -8,19 +8,16 @@
  * that it has ended, so that the module can wait for all of them.
  */
 #include <linux/if_arp.h>
+#include <linux/if_vlan.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <rdma/rdma_netlink.h>
 
+#include "netdev.h"
 #include "ropcie.h"
 
 static LIST_HEAD(links);
 static DEFINE_MUTEX(links_lock); /* guards the list */
-
-void ropcie_link_free(struct ropcie_dev *dev)
-{
-	ropcie_self_destroy(dev->adapter);
-}
 
 /* Wait for its end, which may have come long ago. */
 static void forget(struct ropcie_dev *dev)
@@ -38,12 +35,10 @@ static bool is_used(const struct net_device *ndev)
 
 	lockdep_assert_held(&links_lock);
 	list_for_each_entry_safe(dev, next, &links, link) {
-		if (!ib_device_try_get(&dev->ib)) {
+		if (READ_ONCE(dev->ended))
 			forget(dev);
-			continue;
-		}
-		used |= dev->netdev == ndev;
-		ib_device_put(&dev->ib);
+		else
+			used |= dev->netdev == ndev;
 	}
 	return used;
 }
@@ -79,7 +74,9 @@ static int newlink(const char *name, struct net_device *ndev)
 {
 	int ret;
 
-	if (ndev->type != ARPHRD_ETHER)
+	/* Addresses of a VLAN are GIDs of the interface below it. */
+	if (ndev->type != ARPHRD_ETHER || is_vlan_dev(ndev) ||
+	    ropcie_netdev_is_own(ndev))
 		return -EINVAL;
 	mutex_lock(&links_lock);
 	ret = is_used(ndev) ? -EEXIST : create(name, ndev);

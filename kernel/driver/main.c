@@ -7,6 +7,7 @@
 #include <linux/etherdevice.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
 #include <net/addrconf.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
@@ -276,11 +277,13 @@ static const struct ib_device_ops ropcie_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_xrcd, ropcie_xrcd, ibxrcd),
 };
 
-/* The interface went up or down, or its carrier did; under RTNL. */
-static int on_netdev_event(struct notifier_block *nb, unsigned long what,
-			   void *info)
+/* All verbs devices, for what becomes of their interfaces. */
+static LIST_HEAD(devices);
+static DEFINE_MUTEX(devices_lock); /* guards the list; taken under RTNL */
+
+/* The interface went up or down, or its carrier did. */
+static void look_at_netdev(struct ropcie_dev *dev)
 {
-	struct ropcie_dev *dev = container_of(nb, struct ropcie_dev, nb);
 	bool active = port_active(dev);
 	struct ib_event event = {
 		.device = &dev->ib,
@@ -288,23 +291,62 @@ static int on_netdev_event(struct notifier_block *nb, unsigned long what,
 		.event = active ? IB_EVENT_PORT_ACTIVE : IB_EVENT_PORT_ERR,
 	};
 
-	if (netdev_notifier_info_to_dev(info) != dev->netdev)
-		return NOTIFY_DONE;
-	/* Without the interface that it borrows the device is nothing. */
-	if (what == NETDEV_UNREGISTER && !dev->rdev &&
-	    ib_device_try_get(&dev->ib)) {
-		ib_unregister_device_queued(&dev->ib);
-		ib_device_put(&dev->ib);
-	}
 	if (active == dev->port_active)
-		return NOTIFY_DONE;
+		return;
 	dev->port_active = active;
 	/* Before and after its registration nobody listens. */
 	if (ib_device_try_get(&dev->ib)) {
 		ib_dispatch_event(&event);
 		ib_device_put(&dev->ib);
 	}
+}
+
+/*
+ * Under RTNL. One notifier for all: a device that ends must not wait for the
+ * lock of notifiers, whose owner may wait for the device's interface.
+ */
+static int on_netdev_event(struct notifier_block *nb, unsigned long what,
+			   void *info)
+{
+	struct net_device *ndev = netdev_notifier_info_to_dev(info);
+	struct ropcie_dev *dev;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(dev, &devices, list) {
+		if (dev->netdev != ndev)
+			continue;
+		look_at_netdev(dev);
+		/* Without the interface that it borrows a device is nothing. */
+		if (what == NETDEV_UNREGISTER && !dev->rdev &&
+		    ib_device_try_get(&dev->ib)) {
+			ib_unregister_device_queued(&dev->ib);
+			ib_device_put(&dev->ib);
+		}
+	}
+	mutex_unlock(&devices_lock);
 	return NOTIFY_DONE;
+}
+
+static struct notifier_block netdev_notifier = {
+	.notifier_call = on_netdev_event,
+};
+
+static void list_dev(struct ropcie_dev *dev)
+{
+	/* What has happened to its interface before is looked at here. */
+	rtnl_lock();
+	mutex_lock(&devices_lock);
+	dev->port_active = port_active(dev);
+	list_add_tail(&dev->list, &devices);
+	mutex_unlock(&devices_lock);
+	rtnl_unlock();
+}
+
+static void unlist_dev(struct ropcie_dev *dev)
+{
+	mutex_lock(&devices_lock);
+	list_del(&dev->list);
+	mutex_unlock(&devices_lock);
 }
 
 static void on_peer_up(void *ctx, struct ropcie_peer *peer)
@@ -341,7 +383,8 @@ static void setup_ibdev(struct ropcie_dev *dev)
 	ib->node_type = RDMA_NODE_IB_CA;
 	ib->phys_port_cnt = 1;
 	ib->num_comp_vectors = 1;
-	ib->dev.parent = dev->rdev ? &dev->rdev->dev : dev->netdev->dev.parent;
+	/* A borrowed interface's parent would let its provider take the device. */
+	ib->dev.parent = dev->rdev ? &dev->rdev->dev : NULL;
 	/* The uverbs commands that a provider without mapped queues needs. */
 	ib->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
 			       BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
@@ -404,26 +447,29 @@ static void put_netdev(struct ropcie_dev *dev)
 		dev_put(dev->netdev);
 }
 
-const u8 *ropcie_dev_mac(const struct ropcie_dev *dev, const u8 *mac)
+const u8 *ropcie_dev_mac(const struct ropcie_dev *dev,
+			 const struct ib_gid_attr *source, const u8 *dmac)
 {
-	return !dev->rdev && ether_addr_equal_unaligned(mac,
-							dev->netdev->dev_addr) ?
-		       dev->mac : mac;
+	u8 smac[ETH_ALEN];
+
+	if (source && !rdma_read_gid_l2_fields(source, NULL, smac) &&
+	    ether_addr_equal_unaligned(dmac, smac))
+		return dev->mac;
+	return dmac;
 }
 
-/* The last of a device that has been unregistered. */
-static void dealloc_driver(struct ib_device *ibdev)
+/* A device that was made by "rdma link add" has been unregistered. */
+static void dealloc_link(struct ib_device *ibdev)
 {
 	struct ropcie_dev *dev = to_rdev(ibdev);
 
-	/* Programs saw the device go before their peers see them go. */
 	ropcie_multicast_close(dev);
 	ropcie_adapter_stop(dev->adapter);
-	unregister_netdevice_notifier(&dev->nb);
+	unlist_dev(dev);
+	ropcie_self_destroy(dev->adapter);
 	put_netdev(dev);
-	if (!dev->rdev)
-		ropcie_link_free(dev);
 	free_dev(dev);
+	WRITE_ONCE(dev->ended, true);
 }
 
 struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin)
@@ -449,41 +495,40 @@ struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin)
 	ret = origin->rdev ? ropcie_netdev_register(dev->netdev) : 0;
 	if (ret)
 		goto err_netdev;
-	dev->nb.notifier_call = on_netdev_event;
-	ret = register_netdevice_notifier(&dev->nb);
-	if (ret)
-		goto err_netdev;
+	list_dev(dev);
 	/* Before anybody can use the device: it reaches itself at once. */
 	ret = ropcie_adapter_start(dev->adapter, &adapter_user, dev, dev->mac,
 				   be64_to_cpu(dev->ib.node_guid));
 	if (ret)
-		goto err_notifier;
+		goto err_unlist;
 	ret = ropcie_multicast_open(dev);
 	if (ret)
 		goto err_stop;
 	ret = ib_device_set_netdev(&dev->ib, dev->netdev, 1);
 	if (ret)
 		goto err_multicast;
-	/* Whoever unregisters it ends it; if it can not be registered, we do. */
-	dev->ib.ops.dealloc_driver = dealloc_driver;
-	if (!dev->rdev)
+	if (!dev->rdev) {
+		/* Whoever unregisters it ends it. */
+		dev->ib.ops.dealloc_driver = dealloc_link;
 		get_device(&dev->ib.dev);
+	}
 	ret = ib_register_device(&dev->ib, origin->name, NULL);
 	if (ret)
 		goto err_unregistered;
 	return dev;
 
 err_unregistered:
-	if (!dev->rdev)
+	if (!dev->rdev) {
 		put_device(&dev->ib.dev);
-	dev->ib.ops.dealloc_driver = NULL;
+		dev->ib.ops.dealloc_driver = NULL;
+	}
 	ib_device_set_netdev(&dev->ib, NULL, 1);
 err_multicast:
 	ropcie_multicast_close(dev);
 err_stop:
 	ropcie_adapter_stop(dev->adapter);
-err_notifier:
-	unregister_netdevice_notifier(&dev->nb);
+err_unlist:
+	unlist_dev(dev);
 err_netdev:
 	put_netdev(dev);
 err_free:
@@ -511,7 +556,14 @@ static void ropcie_remove(struct ropcie_device *rdev)
 {
 	struct ropcie_dev *dev = dev_get_drvdata(&rdev->dev);
 
+	/* Programs see the device go before their peers see them go. */
 	ib_unregister_device(&dev->ib);
+	ropcie_multicast_close(dev);
+	ropcie_adapter_stop(dev->adapter);
+	unlist_dev(dev);
+	put_netdev(dev);
+	free_dev(dev);
+	ib_dealloc_device(&dev->ib);
 }
 
 static struct ropcie_driver ropcie_driver = {
@@ -527,11 +579,19 @@ static int __init ropcie_init(void)
 
 	if (ret)
 		return ret;
+	ret = register_netdevice_notifier(&netdev_notifier);
+	if (ret)
+		goto err_work;
 	ret = ropcie_driver_register(&ropcie_driver);
 	if (ret)
-		ropcie_work_exit();
-	else
-		ropcie_link_init();
+		goto err_notifier;
+	ropcie_link_init();
+	return 0;
+
+err_notifier:
+	unregister_netdevice_notifier(&netdev_notifier);
+err_work:
+	ropcie_work_exit();
 	return ret;
 }
 
@@ -539,6 +599,7 @@ static void __exit ropcie_exit(void)
 {
 	ropcie_link_exit();
 	ropcie_driver_unregister(&ropcie_driver);
+	unregister_netdevice_notifier(&netdev_notifier);
 	ropcie_work_exit();
 	rcu_barrier(); /* members of groups are freed behind it */
 }

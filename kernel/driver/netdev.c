@@ -339,6 +339,11 @@ static const struct ethtool_ops ropcie_netdev_ethtool_ops = {
 	.get_ts_info = ethtool_op_get_ts_info,
 };
 
+bool ropcie_netdev_is_own(const struct net_device *ndev)
+{
+	return ndev->netdev_ops == &ropcie_netdev_ops;
+}
+
 struct net_device *ropcie_netdev_create(struct ropcie_adapter *a,
 					struct device *parent)
 {

@@ -27,6 +27,9 @@ struct ropcie_peer;
 struct net_device *ropcie_netdev_create(struct ropcie_adapter *a,
 					struct device *parent);
 
+/* Is it one of these? */
+bool ropcie_netdev_is_own(const struct net_device *ndev);
+
 /**
  * ropcie_netdev_register() - show it to the network stack
  * @ndev: from ropcie_netdev_create()

@@ -298,10 +298,10 @@ static int qp_connect(struct ropcie_qp *qp, struct rdma_ah_attr *ah)
 	int ret;
 
 	if (ah) {
-		const u8 *mac = rdma_ah_retrieve_dmac(ah);
+		const u8 *mac = ropcie_dev_mac(qp->dev, ah->grh.sgid_attr,
+					       rdma_ah_retrieve_dmac(ah));
 
-		ret = ropcie_mq_connect(qp->dev->adapter,
-					ropcie_dev_mac(qp->dev, mac),
+		ret = ropcie_mq_connect(qp->dev->adapter, mac,
 					qp->ibqp.qp_num, &tx);
 		if (ret)
 			return ret;

@@ -26,7 +26,6 @@
 #include <linux/llist.h>
 #include <linux/interrupt.h>
 #include <linux/mutex.h>
-#include <linux/notifier.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
 #include <linux/xarray.h>
@@ -122,8 +121,9 @@ struct ropcie_counters {
  * @adapter: what it sends and receives with
  * @netdev: its Ethernet interface; without @rdev somebody else's
  * @mac: address by which @adapter knows this node
+ * @list: place on the list of all
  * @link: without @rdev: place on the list of these, with a reference to @ib
- * @nb: hears of @netdev's changes
+ * @ended: of these: it is memory only
  * @port_active: what the port's last event said
  * @qps: QP number to struct ropcie_qp
  * @qp_mutex: guards @qps
@@ -159,8 +159,9 @@ struct ropcie_dev {
 	struct ropcie_adapter *adapter;
 	struct net_device *netdev;
 	u8 mac[ETH_ALEN];
+	struct list_head list;
 	struct list_head link;
-	struct notifier_block nb;
+	bool ended;
 	bool port_active;
 	struct xarray qps;
 	struct mutex qp_mutex; /* guards qps */
@@ -634,15 +635,20 @@ struct ropcie_dev_origin {
  */
 struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin);
 
-/* The adapter's address for a hardware address of the network. */
-const u8 *ropcie_dev_mac(const struct ropcie_dev *dev, const u8 *mac);
+/**
+ * ropcie_dev_mac() - by which address the adapter knows a destination
+ * @dev: device
+ * @source: GID that is sent from
+ * @dmac: hardware address of the destination; its own when it is that of @source,
+ *	whose interface may be another one above the device's
+ */
+const u8 *ropcie_dev_mac(const struct ropcie_dev *dev,
+			 const struct ib_gid_attr *source, const u8 *dmac);
 
 /* link.c */
 void ropcie_link_init(void);
 /* No device made by "rdma link add" is left when this returns. */
 void ropcie_link_exit(void);
-/* One of them has been unregistered. */
-void ropcie_link_free(struct ropcie_dev *dev);
 
 /* mmap.c */
 /**

@@ -47,7 +47,8 @@ int ropcie_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	if (ret)
 		return ret;
 	ah->attr = *attr;
-	ether_addr_copy(ah->dmac, attr->roce.dmac);
+	memcpy(ah->dmac, ropcie_dev_mac(dev, ibah->sgid_attr, attr->roce.dmac),
+	       ETH_ALEN);
 	ah->route.net = rdma_gid_attr_network_type(ibah->sgid_attr);
 	ah->route.flow_label = grh->flow_label;
 	ah->route.traffic_class = grh->traffic_class;
@@ -193,7 +194,7 @@ int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
 				    &rec->hdr, vec, nvec);
 		return 0;
 	}
-	if (!find_peer(qp, ropcie_dev_mac(qp->dev, av->dmac)))
+	if (!find_peer(qp, av->dmac))
 		return 0;
 	ret = ropcie_mq_send(&qp->tx, &rec->hdr, vec, nvec);
 	if (ret == -EAGAIN)

@@ -194,7 +194,8 @@ void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane)
 		ropcie_qp_schedule(qp);
 		ropcie_qp_put(qp);
 	}
-	ropcie_netdev_tx_space(dev->netdev);
+	if (dev->rdev)
+		ropcie_netdev_tx_space(dev->netdev);
 }
 
 static enum ib_wc_opcode wc_opcode(u8 op)

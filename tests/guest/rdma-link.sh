@@ -42,6 +42,10 @@ rdma link show "$RDMA_DEV/1" | grep 'state ACTIVE.*netdev lap' || fail "rdma lin
 refused rdma link add lap1 type ropcie netdev lap # has one
 refused rdma link add lap1 type ropcie netdev lo  # is no Ethernet
 refused rdma link add "$own" type ropcie netdev lap
+refused rdma link add lap1 type ropcie netdev "$NETDEV" # is RoPCIe's
+ip link add link lap name lap.5 type vlan id 5
+refused rdma link add lap1 type ropcie netdev lap.5
+ip link del lap.5
 refused rdma link delete "$own" # is the bus's
 pass "a device is added once, on an Ethernet interface"
 
@@ -68,7 +72,19 @@ ip address del 192.0.2.77/24 dev lap
 retry 10 eval '! has_gid ffff:c000:024d' || fail "the GID of an old address stays"
 ip link set lap address 02:00:00:00:00:05
 pair 18515 ibv_rc_pingpong -g GID -n 100
-pass "it follows its interface"
+ip link add above type bridge
+ip link set above address 02:00:00:00:00:06 up
+ip address flush dev lap
+ip link set lap master above
+ip address add 192.0.2.3/24 dev above
+retry 10 has_gid 'ffff:c000:0203' || fail "no GID for a bridge above"
+pair 18515 ibv_rc_pingpong -g GID -n 100
+pair 18515 ib_send_lat -c UD -n 100
+ip link set lap nomaster
+ip link del above
+ip address add 192.0.2.1/24 dev lap
+retry 10 has_gid 'ffff:c000:0201' || fail "no GID for an address that is back"
+pass "it follows its interface, and those above"
 
 rdma dev set "$RDMA_DEV" name another
 RDMA_DEV=another
@@ -89,6 +105,11 @@ RDMA_DEV=lap0
 add
 ip link del lap
 expect_gone "its interface"
+ip netns add inner
+ip link add lap type veth peer name lap-peer netns inner
+add
+ip netns del inner
+expect_gone "the network namespace of its interface's peer"
 pass "it goes with its interface"
 
 ip link add lap type dummy
