@@ -394,6 +394,8 @@ static void setup_ibdev(struct ropcie_dev *dev)
 	addrconf_addr_eui48((u8 *)&ib->node_guid, dev->netdev->dev_addr);
 }
 
+static struct lock_class_key ahs_lock_key;
+
 static void init_dev(struct ropcie_dev *dev,
 		     const struct ropcie_dev_origin *origin)
 {
@@ -404,6 +406,8 @@ static void init_dev(struct ropcie_dev *dev,
 	mutex_init(&dev->qp_mutex);
 	ida_init(&dev->pds);
 	xa_init_flags(&dev->ahs, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
+	/* Taken by posters, unlike those of the others. */
+	lockdep_set_class(&dev->ahs.xa_lock, &ahs_lock_key);
 	init_llist_head(&dev->answers);
 	INIT_LIST_HEAD(&dev->blocked);
 	INIT_LIST_HEAD(&dev->wc_names);

@@ -10,7 +10,10 @@
 port=18515
 pair $port ibv_rc_pingpong -g GID
 pair $port ibv_rc_pingpong -g GID -e
-pair $port ibv_rc_pingpong -g GID -t
+# Completions have time stamps on mapped queues.
+case $RDMA_DEV:${ROPCIE_MAPPED_QUEUES:-1} in
+ropcie*:1) pair $port ibv_rc_pingpong -g GID -t ;;
+esac
 pair $port ibv_rc_pingpong -g GID -c -s 1 -n 200
 pair $port ibv_rc_pingpong -g GID -c -s 1048576 -n 100
 pass "ibv_rc_pingpong"
