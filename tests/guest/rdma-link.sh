@@ -26,7 +26,7 @@ gone() {
 }
 
 expect_gone() {
-	retry 20 gone || fail "the device stays after $1"
+	retry "$patience" gone || fail "the device stays after $1"
 }
 
 has_gid() {
@@ -60,28 +60,28 @@ rdma_listens() {
 	rdma res show cm_id | grep -q 'state LISTEN'
 }
 retry $patience rdma_listens || fail "rping does not listen"
-timeout 60 rping -c -a 192.0.2.1 -v -C 10 >"$LAB_OUT/rping-client" || fail "rping"
+timeout $((2 * patience)) rping -c -a 192.0.2.1 -v -C 10 >"$LAB_OUT/rping-client" || fail "rping"
 wait $server
 [ "$(rdma_bytes "$RDMA_DEV")" -gt $((before + 10000000)) ] ||
 	fail "the data went somewhere else"
 pass "programs run on it: ibv_rc_pingpong, perftest, rping"
 
 ip address add 192.0.2.77/24 dev lap
-retry 10 has_gid 'ffff:c000:024d' || fail "no GID for a new address"
+retry "$patience" has_gid 'ffff:c000:024d' || fail "no GID for a new address"
 ip address del 192.0.2.77/24 dev lap
-retry 10 eval '! has_gid ffff:c000:024d' || fail "the GID of an old address stays"
+retry "$patience" eval '! has_gid ffff:c000:024d' || fail "the GID of an old address stays"
 ip link set lap address 02:00:00:00:00:05
 pair 18515 ibv_rc_pingpong -g GID -n 100
 ip link add link lap name above type vlan id 7
 ip link set above address 02:00:00:00:00:06 up
 ip address flush dev lap
 ip address add 192.0.2.3/24 dev above
-retry 10 has_gid 'ffff:c000:0203' || fail "no GID for a VLAN above"
+retry "$patience" has_gid 'ffff:c000:0203' || fail "no GID for a VLAN above"
 pair 18515 ibv_rc_pingpong -g GID -n 100
 pair 18515 ib_send_lat -c UD -n 100
 ip link del above
 ip address add 192.0.2.1/24 dev lap
-retry 10 has_gid 'ffff:c000:0201' || fail "no GID for an address that is back"
+retry "$patience" has_gid 'ffff:c000:0201' || fail "no GID for an address that is back"
 pass "it follows its interface, and those above"
 
 rdma dev set "$RDMA_DEV" name another

@@ -6,7 +6,7 @@
 # barriers.
 set -euo pipefail
 
-patience=60
+patience=${LAB_PATIENCE:-60} # seconds; more on slow kernels
 pair_number=0
 
 fail() {
