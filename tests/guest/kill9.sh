@@ -18,7 +18,7 @@ running() {
 start_hog() {
 	rop_hog --qps 8 --peer-may-die >$log 2>&1 &
 	hog=$!
-	retry $patience running || fail "rop_hog does not run: $(<$log)"
+	retry "$patience" running || fail "rop_hog does not run: $(<$log)"
 	lab-barrier "running-${1//[ ,]/-}"
 	sleep 0.5
 }

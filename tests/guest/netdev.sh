@@ -62,7 +62,7 @@ every_size() {
 
 	for peer in $(peers); do
 		for bytes in 28 60 128 257 1500 3999 4000 4096 4097 9000 32768 65519 $max_mtu; do
-			retry $patience answers "10.77.0.$peer" "$bytes" ||
+			retry "$patience" answers "10.77.0.$peer" "$bytes" ||
 				fail "node$peer does not answer to $bytes bytes"
 		done
 	done
@@ -75,7 +75,7 @@ ipv6() {
 	ip -6 addr add "fd77::$NODE/64" dev "$dev" nodad
 	lab-barrier netdev-ipv6
 	for peer in $(peers); do
-		retry $patience ping -6 -q -n -c1 -W2 -s 8000 "fd77::$peer" >/dev/null ||
+		retry "$patience" ping -6 -q -n -c1 -W2 -s 8000 "fd77::$peer" >/dev/null ||
 			fail "fd77::$peer does not answer"
 	done
 	address=$(ip -6 -o addr show dev "$dev" scope link | grep -c fe80)
@@ -95,7 +95,7 @@ receive_from() {
 }
 
 send_to() {
-	retry $patience eval "exec 5<>/dev/tcp/10.77.0.$1/$tcp_port" 2>/dev/null ||
+	retry "$patience" eval "exec 5<>/dev/tcp/10.77.0.$1/$tcp_port" 2>/dev/null ||
 		fail "cannot connect to node$1"
 	pattern "$NODE" >&5 || fail "cannot send to node$1"
 	exec 5>&-
@@ -172,7 +172,7 @@ down_and_up() {
 	fi
 	lab-barrier netdev-up
 	for peer in $(peers); do
-		retry $patience answers "10.77.0.$peer" 9000 || fail "node$peer does not answer after down and up"
+		retry "$patience" answers "10.77.0.$peer" 9000 || fail "node$peer does not answer after down and up"
 	done
 	lab-barrier netdev-up-done
 	pass "down and up"
@@ -191,7 +191,7 @@ carrier_follows() {
 	fi
 	lab-barrier netdev-gone
 	if [ "$NODE" != "$NODES" ]; then
-		retry $patience carrier $left || fail "the carrier is not $left when node$NODES is gone"
+		retry "$patience" carrier $left || fail "the carrier is not $left when node$NODES is gone"
 	fi
 	lab-barrier netdev-noticed
 	if [ "$NODE" = "$NODES" ]; then
@@ -201,10 +201,10 @@ carrier_follows() {
 		ip link set dev "$dev" up || fail "$dev did not come back"
 		ip addr add "10.77.0.$NODE/24" dev "$dev"
 	fi
-	retry $patience carrier 1 || fail "the carrier does not return"
+	retry "$patience" carrier 1 || fail "the carrier does not return"
 	lab-barrier netdev-back
 	for peer in $(peers); do
-		retry $patience answers "10.77.0.$peer" 1500 || fail "node$peer does not answer after its return"
+		retry "$patience" answers "10.77.0.$peer" 1500 || fail "node$peer does not answer after its return"
 	done
 	lab-barrier netdev-answered
 	pass "the carrier follows the peers"

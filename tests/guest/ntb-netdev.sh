@@ -30,7 +30,7 @@ receives() {
 
 sends() {
 	# The receiver may not listen yet.
-	retry $patience eval "exec 5<>/dev/tcp/10.78.0.$other/$tcp_port" 2>/dev/null ||
+	retry "$patience" eval "exec 5<>/dev/tcp/10.78.0.$other/$tcp_port" 2>/dev/null ||
 		fail "$1: cannot connect"
 	pattern "$NODE" >&5 || fail "$1: cannot send"
 	exec 5>&-
@@ -74,7 +74,7 @@ netdev() {
 	dev=$(netdevs | grep -vxF "$before") || fail "$name: no interface came"
 	ip addr add "10.78.0.$NODE/24" dev "$dev"
 	ip link set "$dev" up
-	retry $patience ping -q -c1 -W1 "10.78.0.$other" >/dev/null ||
+	retry "$patience" ping -q -c1 -W1 "10.78.0.$other" >/dev/null ||
 		fail "$name: node $other does not answer"
 	all_answered "$name" -i0.05 -c50
 	all_answered "$name" -i0.05 -c20 -s60000

@@ -28,7 +28,7 @@ perf() {
 	load ntb_perf max_mw_size=2097152 total_order=$order
 	dir=$(echo $ntb_debugfs/ntb_perf/*)
 	[ -d "$dir" ] || fail "$name: ntb_perf did not take the port"
-	if ! retry $patience ready; then
+	if ! retry "$patience" ready; then
 		cat "$dir/info"
 		fail "$name: ntb_perf did not set its windows up"
 	fi

@@ -24,7 +24,7 @@ pingpong() {
 	load ntb_pingpong delay_ms=2
 	count=$(echo $ntb_debugfs/ntb_pingpong/*/count)
 	[ -e "$count" ] || fail "$name: ntb_pingpong did not take the port"
-	retry $patience reached || fail "$name: $(<"$count") of $rounds doorbells came"
+	retry "$patience" reached || fail "$name: $(<"$count") of $rounds doorbells came"
 	meet "done-$name"
 	unload ntb_pingpong
 	pass "$name: $rounds doorbells with every neighbour"

@@ -98,7 +98,7 @@ happens() {
 			wait_link "$((victim < me ? victim : victim - 1))" N
 			meet "gone-$round"
 		fi
-		retry $patience came_again || fail "no link after the driver was $name"
+		retry "$patience" came_again || fail "no link after the driver was $name"
 		wait_links Y
 		exchange "the driver was $name"
 		[ "$(quiet_epochs)" = "$epochs" ] || is_victim ||
@@ -125,7 +125,7 @@ in_traffic() {
 	done
 	meet traffic-settles
 	count=$(<$ntb_debugfs/ntb_pingpong/*/count)
-	retry $patience eval "[ \$(<$ntb_debugfs/ntb_pingpong/*/count) -gt $((count + 10)) ]" ||
+	retry "$patience" eval "[ \$(<$ntb_debugfs/ntb_pingpong/*/count) -gt $((count + 10)) ]" ||
 		fail "no doorbells after $((4 * rounds)) unloads in mid-traffic"
 	meet traffic-done
 	unload ntb_pingpong

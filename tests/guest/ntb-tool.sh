@@ -72,7 +72,7 @@ test_doorbells() {
 	[ "$(interrupts)" = "$before" ] || fail "masked doorbells interrupted"
 	# Unmasking lets what is latched interrupt.
 	echo "c $expected" >"$tool/db_mask"
-	retry $patience test "$(interrupts)" -gt "$before" ||
+	retry "$patience" test "$(interrupts)" -gt "$before" ||
 		fail "unmasking did not let the latched doorbells interrupt"
 	echo "c $expected" >"$tool/db"
 	expect "$tool/db" 0 "cleared"
@@ -196,7 +196,7 @@ test_link() {
 		meet link-down
 	fi
 	wait_links Y
-	retry $patience test "$(links_up)" -gt "$ups" || fail "the link did not return"
+	retry "$patience" test "$(links_up)" -gt "$ups" || fail "the link did not return"
 	meet link-again
 
 	if [ "$NODE" = 1 ]; then

@@ -32,7 +32,7 @@ between() {
 		if [ "${server[0]}" = mckey ]; then
 			sleep 3
 		else
-			retry $patience listens || fail "${server[*]} does not listen"
+			retry "$patience" listens || fail "${server[*]} does not listen"
 		fi
 	fi
 	lab-barrier "cm-$number"

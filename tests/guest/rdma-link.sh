@@ -59,7 +59,7 @@ server=$!
 rdma_listens() {
 	rdma res show cm_id | grep -q 'state LISTEN'
 }
-retry $patience rdma_listens || fail "rping does not listen"
+retry "$patience" rdma_listens || fail "rping does not listen"
 timeout $((2 * patience)) rping -c -a 192.0.2.1 -v -C 10 >"$LAB_OUT/rping-client" || fail "rping"
 wait $server
 [ "$(rdma_bytes "$RDMA_DEV")" -gt $((before + 10000000)) ] ||
@@ -91,7 +91,7 @@ pass "its name says nothing"
 
 on_device "$RDMA_DEV" ibv_rc_pingpong -g GID >/dev/null 2>&1 &
 server=$!
-retry $patience listening 18515 || fail "ibv_rc_pingpong does not listen"
+retry "$patience" listening 18515 || fail "ibv_rc_pingpong does not listen"
 rdma link delete "$RDMA_DEV" || fail "rdma link delete"
 expect_gone "rdma link delete"
 kill $server

@@ -58,7 +58,7 @@ pair() {
 	if [ "$NODE" = 1 ]; then
 		on_device "$RDMA_DEV" "$@" &
 		server=$!
-		retry $patience listening "$port" ||
+		retry "$patience" listening "$port" ||
 			fail "$1 does not listen on port $port"
 	fi
 	lab-barrier "pair-$pair_number"
