@@ -61,9 +61,9 @@ def _environment(opts, kernel, moddir):
         "LAB_LEAK_CHECK": str(int(opts.leak_check)),
         "LAB_MODULE_PARAMS": " ".join(":".join(pair) for pair in opts.module_params),
         "LAB_TERMINAL": f"{size.lines} {size.columns}",
-        "LAB_PATIENCE": "240" if kernel.debug else "60",
     }
     public = {
+        "LAB_PATIENCE": "240" if kernel.debug else "60",
         "NODES": str(opts.nodes),
         "SERVER": "10.77.0.1",
         "MODDIR": moddir,

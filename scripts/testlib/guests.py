@@ -31,10 +31,17 @@ class GuestTest:
     quick: bool = False
     all_kernels: bool = False
 
+    def _number(self, option, default):
+        words = list(self.options)
+        return int(words[words.index(option) + 1]) if option in words else default
+
     def nodes(self):
         """How many guests it has."""
-        words = list(self.options)
-        return int(words[words.index("--nodes") + 1]) if "--nodes" in words else 2
+        return self._number("--nodes", 2)
+
+    def timeout(self):
+        """Seconds that it asks for, or 0."""
+        return self._number("--timeout", 0)
 
 
 def lab_command(kernel, log_dir, options, *script):

@@ -75,7 +75,7 @@ class Runner:
         names = logs + ".list"
         with open(names, "w", encoding="utf-8") as text:
             text.write(guests.batch_list(tests))
-        limit = 1800 if kernel == "debug" else 600
+        limit = max(1800 if kernel == "debug" else 600, tests[0].timeout())
         options = (*tests[0].options, "--timeout", str(limit * len(tests)))
         script = os.path.join(TOP, "scripts", "testlib", "batch")
         command = guests.lab_command(kernel, logs, options, script, names, str(limit))
