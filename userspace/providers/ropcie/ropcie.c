@@ -246,10 +246,19 @@ static bool match_device(struct verbs_sysfs_dev *sysfs_dev)
 	       !strncmp(found, ROPCIE_ABI_HCA_TYPE, sizeof(found));
 }
 
+/*
+ * match_device decides; but the library also walks a table, without asking
+ * whether there is one, for every device that has a driver id (rxe, mlx5, ...).
+ */
+static const struct verbs_match_ent match_table[] = {
+	{ .kind = VERBS_MATCH_SENTINEL },
+};
+
 static const struct verbs_device_ops device_ops = {
 	.name = "ropcie",
 	.match_min_abi_version = ROPCIE_ABI_VERSION,
 	.match_max_abi_version = ROPCIE_ABI_VERSION,
+	.match_table = match_table,
 	.match_device = match_device,
 	.alloc_context = alloc_context,
 	.import_context = import_context,

@@ -51,7 +51,28 @@ struct verbs_list_node {
 
 struct ibv_command_buffer;
 struct verbs_context_ops;
-struct verbs_match_ent;
+
+enum {
+	VERBS_MATCH_SENTINEL = 0,
+};
+
+struct verbs_match_ent {
+	void *driver_data;
+	union {
+		const char *modalias;
+		uint64_t driver_id;
+	} u;
+	uint16_t vendor;
+	uint16_t device;
+	uint8_t kind;
+};
+
+VERBS_ASSERT_OFFSET(struct verbs_match_ent, driver_data, 0);
+VERBS_ASSERT_OFFSET(struct verbs_match_ent, u, 8);
+VERBS_ASSERT_OFFSET(struct verbs_match_ent, vendor, 16);
+VERBS_ASSERT_OFFSET(struct verbs_match_ent, device, 18);
+VERBS_ASSERT_OFFSET(struct verbs_match_ent, kind, 20);
+VERBS_ASSERT_SIZE(struct verbs_match_ent, 24);
 
 struct verbs_sysfs_dev {
 	struct verbs_list_node entry;
