@@ -11,8 +11,11 @@
  * may get lost. When it comes, the tasklet receives at once, asks for the
  * next one, and the thread sleeps on, unless there is more to do than a little.
  * Polled: a poller has found records, so the peer is told not to ring, and the
- * thread only looks now and then if the polls still go on.
+ * thread only looks now and then if the polls still go on. A program may poll for
+ * its sends and then look at memory that the peer writes: a lane whose records
+ * nobody comes for is not taken over again for a while.
  */
+#include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
@@ -24,6 +27,10 @@
 #define ROPCIE_SAFETY_JIFFIES msecs_to_jiffies(50)
 /* How often the thread of a polled lane looks if the polls still go on. */
 #define ROPCIE_WATCH_JIFFIES msecs_to_jiffies(2)
+/* How long a poller may leave the records of a polled lane. */
+#define ROPCIE_WATCH_US 50
+/* So long a lane that was left is not taken over: many times what that cost. */
+#define ROPCIE_OWN_JIFFIES msecs_to_jiffies(500)
 /* So long after an ropcie_adapter_arm() no lane is taken over by pollers. */
 #define ROPCIE_SLEEPER_JIFFIES msecs_to_jiffies(20)
 /* A guess at what it costs to sleep and be woken. */
@@ -38,16 +45,22 @@ static u32 lane_receive(struct ropcie_lane *lane)
 	return n;
 }
 
-/* Do the lane's work once. Return: number of records. */
-static u32 lane_service(struct ropcie_lane *lane)
+static bool lane_has_records(struct ropcie_lane *lane)
 {
-	u32 n = 0;
 	bool pending;
 
 	rcu_read_lock();
 	pending = ropcie_lane_pending(lane);
 	rcu_read_unlock();
-	if (pending) {
+	return pending;
+}
+
+/* Do the lane's work once. Return: number of records. */
+static u32 lane_service(struct ropcie_lane *lane)
+{
+	u32 n = 0;
+
+	if (lane_has_records(lane)) {
 		spin_lock_bh(&lane->rx_lock);
 		n = lane_receive(lane);
 		if (n)
@@ -73,16 +86,12 @@ static u64 lane_spin_budget(struct ropcie_lane *lane)
 static bool lane_spin(struct ropcie_lane *lane)
 {
 	u64 budget = lane_spin_budget(lane), start;
-	bool pending;
 
 	if (!budget)
 		return false;
 	start = ktime_get_ns();
 	do {
-		rcu_read_lock();
-		pending = ropcie_lane_pending(lane);
-		rcu_read_unlock();
-		if (pending)
+		if (lane_has_records(lane))
 			return true;
 		if (test_and_clear_bit(0, &lane->kicked))
 			return true;
@@ -140,11 +149,31 @@ static void lane_sleep(struct ropcie_lane *lane)
 	spin_unlock_bh(&lane->rx_lock);
 }
 
+/* Records lie in a polled lane: does anybody come for them? */
+static void lane_watch(struct ropcie_lane *lane)
+{
+	struct ropcie_adapter *a = lane->peer->adapter;
+
+	if (!READ_ONCE(lane->polled) || !lane_has_records(lane))
+		return;
+	WRITE_ONCE(a->watched, true);
+	usleep_idle_range(ROPCIE_WATCH_US, 2 * ROPCIE_WATCH_US);
+	if (!READ_ONCE(a->watched))
+		return;
+	spin_lock_bh(&lane->rx_lock);
+	if (lane->polled) {
+		WRITE_ONCE(lane->polled, false);
+		lane->own_until = jiffies + ROPCIE_OWN_JIFFIES;
+	}
+	spin_unlock_bh(&lane->rx_lock);
+}
+
 static int lane_thread(void *arg)
 {
 	struct ropcie_lane *lane = arg;
 
 	while (!kthread_should_stop()) {
+		lane_watch(lane);
 		if (lane_service(lane))
 			cond_resched();
 		else if (!lane_spin(lane))
@@ -205,6 +234,7 @@ int ropcie_lane_start_thread(struct ropcie_lane *lane)
 
 	ropcie_poll_init(&lane->policy, ropcie_spin_limit_ns(), ROPCIE_WAKE_NS);
 	lane->kicked = 0;
+	lane->own_until = jiffies;
 	tasklet_setup(&lane->bell, lane_bell);
 	t = kthread_create(lane_thread, lane, "ropcie-%s/%u.%u",
 			   peer->self ? "self" : "rx", peer->index,
@@ -280,7 +310,8 @@ static u32 lane_try_drain(struct ropcie_lane *lane)
 	if (!spin_trylock_bh(&lane->rx_lock))
 		return 0;
 	n = ropcie_lane_drain(lane);
-	if (n && lane->rx_up && !lane_sleepers(lane)) {
+	if (n && lane->rx_up && !lane_sleepers(lane) &&
+	    time_after_eq(jiffies, lane->own_until)) {
 		ropcie_lane_refuse_doorbell(lane);
 		/* The thread has to watch from now on if the polls go on. */
 		if (!lane->polled)
