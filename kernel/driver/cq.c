@@ -201,8 +201,8 @@ void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		cq->ring[cq->head & (cq->size - 1)] = *wc;
 		WRITE_ONCE(cq->head, cq->head + 1);
 	}
-	if (cq->armed == IB_CQ_NEXT_COMP ||
-	    (cq->armed == IB_CQ_SOLICITED && solicited)) {
+	if ((cq->armed & IB_CQ_NEXT_COMP) ||
+	    (cq->armed & IB_CQ_SOLICITED && solicited)) {
 		cq->armed = 0;
 		tasklet_schedule(&cq->notify);
 	}
@@ -261,15 +261,16 @@ int ropcie_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 
 int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 {
-	enum ib_cq_notify_flags want = flags & IB_CQ_SOLICITED_MASK;
 	struct ropcie_cq *cq = to_rcq(ibcq);
 	unsigned long irq;
 	bool missed;
 
 	spin_lock_irqsave(&cq->lock, irq);
-	/* A request for all completions is not weakened (IBTA 11.4.2.2). */
-	if (cq->armed != IB_CQ_NEXT_COMP)
-		cq->armed = want;
+	/*
+	 * Some ask for both, which is for all; and a request for all is not
+	 * weakened (IBTA 11.4.2.2).
+	 */
+	cq->armed |= flags & IB_CQ_SOLICITED_MASK;
 	missed = num_used(cq);
 	spin_unlock_irqrestore(&cq->lock, irq);
 

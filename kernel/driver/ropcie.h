@@ -301,7 +301,7 @@ struct ropcie_mw {
  * @size: a power of two
  * @head: next to write
  * @tail: next to poll
- * @armed: notification that the consumer asked for; 0 for none
+ * @armed: notifications that the consumer asked for: IB_CQ_SOLICITED_MASK
  * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
  * @notify: calls the consumer, one call at a time and never from his own calls
  */
@@ -314,7 +314,7 @@ struct ropcie_cq {
 	u32 size;
 	u32 head;
 	u32 tail;
-	enum ib_cq_notify_flags armed;
+	u32 armed;
 	bool overflow;
 	struct tasklet_struct notify;
 };
