@@ -47,6 +47,11 @@ static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 const struct ib_device_ops ops = { .create_cq = create_cq };
 END
 
+probe ATOMIC_WRITE "verbs has the atomic write" <<'END'
+#include <rdma/ib_verbs.h>
+const int names[] = { IB_WR_ATOMIC_WRITE, IB_WC_ATOMIC_WRITE };
+END
+
 probe LINUX_UNALIGNED_H "linux/unaligned.h exists" <<'END'
 #include <linux/unaligned.h>
 END

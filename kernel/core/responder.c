@@ -151,9 +151,9 @@ static enum ropcie_rsp_verdict rnr(struct ropcie_responder *rsp)
 /* Has the queue pair been told to let its peer do that (IBTA 9.7.4.1.3)? */
 static bool allowed(const struct ropcie_responder *rsp, u8 op)
 {
-	u32 need = op == ROPCIE_OP_WRITE ? ROPCIE_ACCESS_REMOTE_WRITE :
-		   op == ROPCIE_OP_READ	 ? ROPCIE_ACCESS_REMOTE_READ :
-					   ROPCIE_ACCESS_REMOTE_ATOMIC;
+	u32 need = ropcie_op_writes(op) ? ROPCIE_ACCESS_REMOTE_WRITE :
+		   op == ROPCIE_OP_READ ? ROPCIE_ACCESS_REMOTE_READ :
+					  ROPCIE_ACCESS_REMOTE_ATOMIC;
 
 	return op == ROPCIE_OP_SEND || (rsp->attr.access & need);
 }
@@ -167,7 +167,8 @@ static enum ropcie_rsp_verdict fetch_request(struct ropcie_responder *rsp,
 		return invalid(rsp);
 	if (hdr->op == ROPCIE_OP_READ)
 		return ROPCIE_RSP_READ;
-	return hdr->addr & 7 ? invalid(rsp) : ROPCIE_RSP_ATOMIC;
+	return IS_ALIGNED(hdr->addr, ROPCIE_ATOMIC_LEN) ? ROPCIE_RSP_ATOMIC :
+							  invalid(rsp);
 }
 
 /* Nothing of the message that this record belongs to is taken any more. */
@@ -196,6 +197,9 @@ static enum ropcie_rsp_verdict write_request(struct ropcie_responder *rsp,
 					     const struct ropcie_hdr *hdr,
 					     u32 ready)
 {
+	if (hdr->op == ROPCIE_OP_ATOMIC_WRITE &&
+	    !IS_ALIGNED(hdr->addr, ROPCIE_ATOMIC_LEN))
+		return invalid(rsp);
 	/* Immediate data come with the last record, and need a receive. */
 	if ((hdr->flags & ROPCIE_F_IMM) && !ready)
 		return rnr(rsp);
@@ -246,7 +250,7 @@ unreliable_request(struct ropcie_responder *rsp, const struct ropcie_hdr *hdr,
 	bool expected = hdr->psn == rsp->epsn;
 
 	rsp->epsn = ropcie_psn_add(hdr->psn, 1);
-	if (!allowed(rsp, hdr->op) || ropcie_op_fetches(hdr->op) ||
+	if (!allowed(rsp, hdr->op) || ropcie_op_reliable(hdr->op) ||
 	    (hdr->flags & ROPCIE_F_INV) || hdr->srqn)
 		return pass_over(rsp);
 	if (!first && (!expected || !continues(rsp, hdr)))

@@ -92,6 +92,15 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 		.dir = ROPCIE_MQ_REQUEST,
 		.operands = OPERANDS_DETH,
 	},
+	[ROPCIE_OP_ATOMIC_WRITE] = {
+		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST | ROPCIE_F_ACKREQ,
+		.fragments = true,
+		.whole = true,
+		.queue_pair = true,
+		.srq = true,
+		.dir = ROPCIE_MQ_REQUEST,
+		.operands = OPERANDS_RETH,
+	},
 };
 
 static void put_u64(__le32 *to, u64 val)
@@ -223,6 +232,9 @@ static int check_fragment(const struct ropcie_hdr *hdr, bool whole)
 	bool inv = hdr->flags & ROPCIE_F_INV;
 
 	if (whole && !(first && last))
+		return -EBADMSG;
+	if (hdr->op == ROPCIE_OP_ATOMIC_WRITE &&
+	    hdr->msg_len != ROPCIE_ATOMIC_LEN)
 		return -EBADMSG;
 	if (hdr->msg_len > ROPCIE_MAX_MSG || hdr->frag_len > ROPCIE_MAX_FRAG ||
 	    hdr->frag_len > hdr->msg_len)

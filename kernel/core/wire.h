@@ -12,12 +12,14 @@
 
 #include "port.h"
 
-#define ROPCIE_WIRE_VERSION 4
+#define ROPCIE_WIRE_VERSION 5
 #define ROPCIE_SLOT_SIZE 64
 /* Payload bytes that fit into the slot of a record whose opcode allows it. */
 #define ROPCIE_SLOT_INLINE 28
 /* The same for an RDMA WRITE, whose remote address takes the rest. */
 #define ROPCIE_SLOT_WRITE_INLINE 16
+/* Bytes that an atomic is of. */
+#define ROPCIE_ATOMIC_LEN 8
 /* Most payload that one record carries: the netdev's largest frame. */
 #define ROPCIE_MAX_FRAG 65536
 /* Largest message (IBTA C9-29: 2^31 octets). */
@@ -48,6 +50,8 @@
  * @ROPCIE_OP_ATOMIC_RESP: what was in memory before an atomic
  * @ROPCIE_OP_DATAGRAM: a whole unreliable datagram; its payload is what the
  *	receive gets, the GRH first
+ * @ROPCIE_OP_ATOMIC_WRITE: a WRITE of 8 aligned bytes, which nobody sees half
+ *	done (IBTA annex A19)
  * @ROPCIE_OP_END: one more than the highest
  *
  * 0 is never valid.
@@ -63,6 +67,7 @@ enum ropcie_op {
 	ROPCIE_OP_READ_RESP = 8,
 	ROPCIE_OP_ATOMIC_RESP = 9,
 	ROPCIE_OP_DATAGRAM = 10,
+	ROPCIE_OP_ATOMIC_WRITE = 11,
 	ROPCIE_OP_END
 };
 
@@ -201,7 +206,7 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @credits: ACK: receive work requests ready beyond @msn
  * @syndrome: ACK: enum ropcie_syndrome
  * @timer: ACK: RNR timer code (IBTA table 45), 0 to 31
- * @rkey: first record of a WRITE, READ, CAS, FAA: key of the remote memory
+ * @rkey: first record of a WRITE, READ, CAS, FAA, ATOMIC_WRITE: key of the remote memory
  * @addr: its address there. With @rkey also where the payload of a READ_RESP
  *	comes from; that is not encoded
  * @compare_add: CAS: value to compare with; FAA: value to add
@@ -242,11 +247,23 @@ static inline bool ropcie_op_fetches(u8 op)
 	       op == ROPCIE_OP_FAA;
 }
 
+/* Requests whose payload goes to memory that they name. */
+static inline bool ropcie_op_writes(u8 op)
+{
+	return op == ROPCIE_OP_WRITE || op == ROPCIE_OP_ATOMIC_WRITE;
+}
+
 /* Requests that only a connected queue pair knows. */
 static inline bool ropcie_op_connected(u8 op)
 {
-	return op == ROPCIE_OP_SEND || op == ROPCIE_OP_WRITE ||
+	return op == ROPCIE_OP_SEND || ropcie_op_writes(op) ||
 	       ropcie_op_fetches(op);
+}
+
+/* Those of them that only a reliable one knows (IBTA table 46). */
+static inline bool ropcie_op_reliable(u8 op)
+{
+	return op == ROPCIE_OP_ATOMIC_WRITE || ropcie_op_fetches(op);
 }
 
 /* Does the message take a receive work request at the other end? */
@@ -283,6 +300,7 @@ static inline bool ropcie_hdr_inline(const struct ropcie_hdr *hdr)
 	case ROPCIE_OP_READ_RESP:
 		return hdr->frag_len <= ROPCIE_SLOT_INLINE;
 	case ROPCIE_OP_WRITE:
+	case ROPCIE_OP_ATOMIC_WRITE:
 		return hdr->frag_len <= ROPCIE_SLOT_WRITE_INLINE;
 	default:
 		return false;

@@ -83,12 +83,12 @@ static void replenish(struct ropcie_qp *qp)
 	want_receives(qp);
 }
 
-static void count_answer(struct ropcie_dev *dev, const struct ropcie_hdr *hdr)
+static void count_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 {
 	if (hdr->op == ROPCIE_OP_ACK)
-		ropcie_count(dev, ROPCIE_TX_ACKS + hdr->syndrome, 1);
+		ropcie_count(qp->counters, ROPCIE_TX_ACKS + hdr->syndrome, 1);
 	else if (hdr->op == ROPCIE_OP_READ_RESP)
-		ropcie_count(dev, ROPCIE_RX_READ_BYTES, hdr->frag_len);
+		ropcie_count(qp->counters, ROPCIE_RX_READ_BYTES, hdr->frag_len);
 }
 
 /* Answers until none is owed, the lane is full, or over the budget (true). */
@@ -113,7 +113,7 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 		if (ret)
 			return false;
 		ropcie_rsp_answered(&qp->rsp, &hdr);
-		count_answer(qp->dev, &hdr);
+		count_answer(qp, &hdr);
 		spent += hdr.frag_len + ROPCIE_SLOT_SIZE;
 		if (hdr.op != ROPCIE_OP_ACK)
 			continue;

@@ -34,6 +34,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 				 IB_DEVICE_SYS_IMAGE_GUID |
 				 IB_DEVICE_SRQ_RESIZE |
 				 IB_DEVICE_XRC |
+				 IB_DEVICE_ATOMIC_WRITE |
 				 IB_DEVICE_MEM_WINDOW |
 				 IB_DEVICE_MEM_WINDOW_TYPE_2B |
 				 IB_DEVICE_MEM_MGT_EXTENSIONS;
@@ -90,7 +91,7 @@ static int ropcie_query_port(struct ib_device *ibdev, u32 port,
 	attr->gid_tbl_len = ROPCIE_GID_TBL_LEN;
 	attr->ip_gids = true;
 	attr->port_cap_flags = IB_PORT_CM_SUP;
-	attr->qkey_viol_cntr = ropcie_counter_sum(to_rdev(ibdev),
+	attr->qkey_viol_cntr = ropcie_counter_sum(to_rdev(ibdev)->counters,
 						  ROPCIE_RX_QKEY_VIOLATIONS);
 	attr->max_msg_sz = ROPCIE_MAX_MSG;
 	attr->pkey_tbl_len = 1;
@@ -218,6 +219,11 @@ static const struct ib_device_ops ropcie_ops = {
 	.alloc_ucontext = ropcie_alloc_ucontext,
 	.alloc_xrcd = ropcie_alloc_xrcd,
 	.attach_mcast = ropcie_attach_mcast,
+	.counter_alloc_stats = ropcie_counter_alloc_stats,
+	.counter_bind_qp = ropcie_counter_bind_qp,
+	.counter_dealloc = ropcie_counter_dealloc,
+	.counter_unbind_qp = ropcie_counter_unbind_qp,
+	.counter_update_stats = ropcie_counter_update_stats,
 	.create_ah = ropcie_create_ah,
 	.create_cq = ropcie_create_cq,
 	.create_qp = ropcie_create_qp,
@@ -403,6 +409,7 @@ static void init_dev(struct ropcie_dev *dev,
 	dev->adapter = origin->adapter;
 	xa_init_flags(&dev->qps, XA_FLAGS_ALLOC);
 	xa_init_flags(&dev->xrc_srqs, XA_FLAGS_ALLOC1);
+	xa_init_flags(&dev->qp_counters, XA_FLAGS_ALLOC1);
 	mutex_init(&dev->qp_mutex);
 	ida_init(&dev->pds);
 	xa_init_flags(&dev->ahs, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
@@ -425,6 +432,7 @@ static void free_dev(struct ropcie_dev *dev)
 	xa_destroy(&dev->ahs);
 	xa_destroy(&dev->qps);
 	xa_destroy(&dev->xrc_srqs);
+	xa_destroy(&dev->qp_counters);
 }
 
 static int own_netdev(struct ropcie_dev *dev)

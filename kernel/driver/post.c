@@ -21,7 +21,7 @@ static u64 copy_sges(struct ropcie_sge *dst, const struct ib_sge *src, int num)
 }
 
 /* Is there such an operation on this service (IBTA 10.8.2, table 87)? */
-static bool has_opcode(const struct ropcie_qp *qp, enum ib_wr_opcode opcode)
+static bool has_opcode(const struct ropcie_qp *qp, u32 opcode)
 {
 	switch (opcode) {
 	case IB_WR_SEND:
@@ -34,6 +34,7 @@ static bool has_opcode(const struct ropcie_qp *qp, enum ib_wr_opcode opcode)
 	case IB_WR_RDMA_READ:
 	case IB_WR_ATOMIC_CMP_AND_SWP:
 	case IB_WR_ATOMIC_FETCH_AND_ADD:
+	case IB_WR_ATOMIC_WRITE:
 		return ropcie_is_reliable(qp);
 	case IB_WR_LOCAL_INV:
 		return !ropcie_is_ud(qp);
@@ -56,7 +57,7 @@ static int fill_opcode(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 		wqe->flags |= ROPCIE_WR_IMM;
 		wqe->imm = be32_to_cpu(wr->ex.imm_data);
 	}
-	switch (wr->opcode) {
+	switch ((u32)wr->opcode) {
 	case IB_WR_SEND:
 	case IB_WR_SEND_WITH_IMM:
 		wqe->op = ROPCIE_OP_SEND;
@@ -85,6 +86,11 @@ static int fill_opcode(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 		wqe->raddr = rdma_wr(wr)->remote_addr;
 		wqe->rkey = rdma_wr(wr)->rkey;
 		return 0;
+	case IB_WR_ATOMIC_WRITE:
+		wqe->op = ROPCIE_OP_ATOMIC_WRITE;
+		wqe->raddr = rdma_wr(wr)->remote_addr;
+		wqe->rkey = rdma_wr(wr)->rkey;
+		return wqe->length == ROPCIE_ATOMIC_LEN ? 0 : -EINVAL;
 	case IB_WR_ATOMIC_CMP_AND_SWP:
 	case IB_WR_ATOMIC_FETCH_AND_ADD:
 		wqe->op = wr->opcode == IB_WR_ATOMIC_CMP_AND_SWP ?
@@ -94,7 +100,7 @@ static int fill_opcode(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 		wqe->compare_add = atomic_wr(wr)->compare_add;
 		wqe->swap = atomic_wr(wr)->swap;
 		/* IBTA 9.4.5: it returns 8 bytes. */
-		return wqe->length == sizeof(u64) ? 0 : -EINVAL;
+		return wqe->length == ROPCIE_ATOMIC_LEN ? 0 : -EINVAL;
 	default:
 		return -EOPNOTSUPP;
 	}
@@ -113,7 +119,7 @@ static void fill_flags(const struct ropcie_qp *qp, u32 send_flags,
 }
 
 /* Inline data goes where the list would be. */
-static int fill_inline(struct ropcie_qp *qp, enum ib_wr_opcode opcode,
+static int fill_inline(struct ropcie_qp *qp, u32 opcode,
 		       const struct ropcie_inline *in,
 		       struct ropcie_send_wqe *wqe)
 {
@@ -123,6 +129,7 @@ static int fill_inline(struct ropcie_qp *qp, enum ib_wr_opcode opcode,
 	case IB_WR_SEND_WITH_INV:
 	case IB_WR_RDMA_WRITE:
 	case IB_WR_RDMA_WRITE_WITH_IMM:
+	case IB_WR_ATOMIC_WRITE:
 		break;
 	default:
 		return -EINVAL;

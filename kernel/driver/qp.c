@@ -227,6 +227,7 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	if (ret)
 		return ret;
 	qp->dev = dev;
+	qp->counters = dev->counters;
 	qp->init = *init;
 	qp->state = IB_QPS_RESET;
 	spin_lock_init(&qp->lock);

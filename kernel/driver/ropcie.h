@@ -132,7 +132,8 @@ struct ropcie_counters {
  * @members: queue pairs in multicast groups; changed under @qp_mutex, RCU
  * @num_members: how many; under @qp_mutex
  * @multicast_mq: where multicast datagrams arrive
- * @counters: of each processor
+ * @counters: of each processor; of all QPs that have no others
+ * @qp_counters: those of other QPs, by number of the struct rdma_counter
  * @num_cqs: completion queues that there are
  * @num_srqs: shared receive queues that there are
  * @xrc_srqs: numbers to those of XRC; changed under @qp_mutex
@@ -171,6 +172,7 @@ struct ropcie_dev {
 	u32 num_members;
 	struct ropcie_mq multicast_mq;
 	struct ropcie_counters __percpu *counters;
+	struct xarray qp_counters;
 	atomic_t num_cqs;
 	atomic_t num_srqs;
 	struct xarray xrc_srqs;
@@ -416,6 +418,8 @@ enum ropcie_qp_flag {
  * struct ropcie_qp - a queue pair
  * @ibqp: what verbs sees
  * @dev: device
+ * @counters: where it counts: @dev's own, or those that it is bound to; under
+ *	@lock
  * @wc_name: what completions of a user's QP point at, or NULL
  * @lock: engines and @state
  * @mutex: modify and query
@@ -461,6 +465,7 @@ enum ropcie_qp_flag {
 struct ropcie_qp {
 	struct ib_qp ibqp;
 	struct ropcie_dev *dev;
+	struct ropcie_counters __percpu *counters;
 	struct ropcie_wc_name *wc_name;
 	spinlock_t lock; /* guards engines and state */
 	struct mutex mutex; /* one modify at a time; guards attr */
@@ -738,12 +743,19 @@ struct ib_mr *ropcie_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
 extern const struct uapi_definition ropcie_uapi_defs[];
 
 /* stats.c */
-static inline void ropcie_count(struct ropcie_dev *dev, u32 id, u64 n)
+static inline void ropcie_count(struct ropcie_counters __percpu *counters,
+				u32 id, u64 n)
 {
-	this_cpu_add(dev->counters->value[id], n);
+	this_cpu_add(counters->value[id], n);
 }
 
-u64 ropcie_counter_sum(const struct ropcie_dev *dev, enum ropcie_counter id);
+u64 ropcie_counter_sum(struct ropcie_counters __percpu *counters,
+		       enum ropcie_counter id);
+int ropcie_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp);
+int ropcie_counter_unbind_qp(struct ib_qp *ibqp);
+int ropcie_counter_dealloc(struct rdma_counter *counter);
+struct rdma_hw_stats *ropcie_counter_alloc_stats(struct rdma_counter *counter);
+int ropcie_counter_update_stats(struct rdma_counter *counter);
 struct rdma_hw_stats *ropcie_alloc_hw_port_stats(struct ib_device *ibdev,
 						 u32 port);
 int ropcie_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,

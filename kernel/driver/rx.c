@@ -132,6 +132,11 @@ static bool place_remote(struct ropcie_qp *qp,
 	/* Programs poll the end of a message: its last word lands last. */
 	tail = where->last ? tail_length(mr, where->addr, rec->hdr.frag_len) :
 			     0;
+	/* Its address is aligned, but is the memory behind it? */
+	if (rec->hdr.op == ROPCIE_OP_ATOMIC_WRITE && tail != ROPCIE_ATOMIC_LEN) {
+		ropcie_mr_put(mr);
+		return false;
+	}
 	piece.length = rec->hdr.frag_len - tail;
 	ok = scatter_piece(mr, &piece, rec, 0);
 	if (ok && tail) {
@@ -281,19 +286,21 @@ static bool taken(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 {
 	bool send = hdr->op == ROPCIE_OP_SEND;
 
-	ropcie_count(qp->dev, send ? ROPCIE_RX_SEND_BYTES :
-				     ROPCIE_RX_WRITE_BYTES, hdr->frag_len);
+	ropcie_count(qp->counters,
+		     send ? ROPCIE_RX_SEND_BYTES : ROPCIE_RX_WRITE_BYTES,
+		     hdr->frag_len);
 	if (hdr->flags & ROPCIE_F_LAST)
-		ropcie_count(qp->dev, send ? ROPCIE_RX_SEND : ROPCIE_RX_WRITE,
-			     1);
+		ropcie_count(qp->counters,
+			     send ? ROPCIE_RX_SEND : ROPCIE_RX_WRITE, 1);
 	return ropcie_rsp_placed(&qp->rsp, hdr);
 }
 
 static void fetched(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 		    u64 orig)
 {
-	ropcie_count(qp->dev, hdr->op == ROPCIE_OP_READ ? ROPCIE_RX_READ :
-							  ROPCIE_RX_ATOMIC, 1);
+	ropcie_count(qp->counters, hdr->op == ROPCIE_OP_READ ?
+					   ROPCIE_RX_READ : ROPCIE_RX_ATOMIC,
+		     1);
 	ropcie_rsp_fetched(&qp->rsp, hdr, orig);
 }
 
@@ -425,7 +432,7 @@ static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 static bool response(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
 	if (rec->hdr.op == ROPCIE_OP_ACK) {
-		ropcie_count(qp->dev, ROPCIE_RX_ACKS + rec->hdr.syndrome, 1);
+		ropcie_count(qp->counters, ROPCIE_RX_ACKS + rec->hdr.syndrome, 1);
 		return ropcie_req_response(&qp->req, &rec->hdr, ktime_get_ns());
 	}
 	return response_data(qp, rec);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a device tells of itself: counters (`rdma statistic show link`) and
- * details of its objects (`rdma res show -dd`).
+ * What a device tells of itself: counters (`rdma statistic`) and details of its
+ * objects (`rdma res show -dd`).
  */
+#include <rdma/rdma_counter.h>
 #include <rdma/restrack.h>
 
 #include "ropcie.h"
@@ -63,13 +64,14 @@ static const struct rdma_stat_desc descs[NUM_COUNTERS] = {
 	[ADAPTER_PROTOCOL_ERRORS].name = "protocol_errors",
 };
 
-u64 ropcie_counter_sum(const struct ropcie_dev *dev, enum ropcie_counter id)
+u64 ropcie_counter_sum(struct ropcie_counters __percpu *counters,
+		       enum ropcie_counter id)
 {
 	u64 sum = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		sum += READ_ONCE(per_cpu_ptr(dev->counters, cpu)->value[id]);
+		sum += READ_ONCE(per_cpu_ptr(counters, cpu)->value[id]);
 	return sum;
 }
 
@@ -90,7 +92,7 @@ int ropcie_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
 	if (!port)
 		return -EINVAL;
 	for (i = 0; i < ROPCIE_NUM_COUNTERS; i++)
-		stats->value[i] = ropcie_counter_sum(dev, i);
+		stats->value[i] = ropcie_counter_sum(dev->counters, i);
 	ropcie_adapter_get_stats(dev->adapter, &a);
 	stats->value[ADAPTER_TX_RECORDS] = a.tx_records;
 	stats->value[ADAPTER_RX_RECORDS] = a.rx_records;
@@ -102,6 +104,84 @@ int ropcie_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
 	stats->value[ADAPTER_LINK_LOSSES] = a.link_losses;
 	stats->value[ADAPTER_PROTOCOL_ERRORS] = a.protocol_errors;
 	return NUM_COUNTERS;
+}
+
+/*
+ * Counters of single queue pairs (`rdma statistic qp`). A queue pair counts in
+ * one place: IB Core adds these up for the port.
+ */
+static struct ropcie_counters __percpu *
+counters_of(const struct rdma_counter *counter)
+{
+	struct ropcie_dev *dev = to_rdev(counter->device);
+
+	return (__force struct ropcie_counters __percpu *)
+		xa_load(&dev->qp_counters, counter->id);
+}
+
+static void count_in(struct ropcie_qp *qp,
+		     struct ropcie_counters __percpu *counters)
+{
+	spin_lock_bh(&qp->lock);
+	qp->counters = counters;
+	spin_unlock_bh(&qp->lock);
+}
+
+/* The first queue pair of a counter also gives it its number and memory. */
+int ropcie_counter_bind_qp(struct rdma_counter *counter, struct ib_qp *ibqp)
+{
+	struct ropcie_dev *dev = to_rdev(ibqp->device);
+	struct ropcie_counters __percpu *counters;
+	int ret;
+
+	if (counter->id) {
+		counters = counters_of(counter);
+	} else {
+		counters = alloc_percpu(struct ropcie_counters);
+		if (!counters)
+			return -ENOMEM;
+		ret = xa_alloc(&dev->qp_counters, &counter->id,
+			       (__force void *)counters, xa_limit_31b,
+			       GFP_KERNEL);
+		if (ret) {
+			free_percpu(counters);
+			return ret;
+		}
+	}
+	count_in(to_rqp(ibqp), counters);
+	ibqp->counter = counter;
+	return 0;
+}
+
+int ropcie_counter_unbind_qp(struct ib_qp *ibqp)
+{
+	count_in(to_rqp(ibqp), to_rdev(ibqp->device)->counters);
+	ibqp->counter = NULL;
+	return 0;
+}
+
+int ropcie_counter_dealloc(struct rdma_counter *counter)
+{
+	free_percpu(counters_of(counter));
+	xa_erase(&to_rdev(counter->device)->qp_counters, counter->id);
+	return 0;
+}
+
+struct rdma_hw_stats *ropcie_counter_alloc_stats(struct rdma_counter *counter)
+{
+	/* The adapter's stay 0, but IB Core adds up all that the port has. */
+	return rdma_alloc_hw_stats_struct(descs, ARRAY_SIZE(descs),
+					  RDMA_HW_STATS_DEFAULT_LIFESPAN);
+}
+
+int ropcie_counter_update_stats(struct rdma_counter *counter)
+{
+	struct ropcie_counters __percpu *counters = counters_of(counter);
+	int i;
+
+	for (i = 0; i < ROPCIE_NUM_COUNTERS; i++)
+		counter->stats->value[i] = ropcie_counter_sum(counters, i);
+	return 0;
 }
 
 /* Begin the table of a driver's own attributes. */

@@ -153,7 +153,7 @@ static int full(struct ropcie_qp *qp)
 	}
 	if (now >= qp->full_until) {
 		qp->req.deadline = 0;
-		ropcie_count(qp->dev, ROPCIE_TX_DATAGRAM_DROPS, 1);
+		ropcie_count(qp->counters, ROPCIE_TX_DATAGRAM_DROPS, 1);
 		return 0;
 	}
 	qp->req.deadline = qp->full_until; /* to be run again then */
@@ -231,18 +231,19 @@ static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 	struct ropcie_recv_wqe *wqe;
 
 	if (rec->hdr.qkey != qp->qkey) {
-		ropcie_count(qp->dev, ROPCIE_RX_QKEY_VIOLATIONS, 1);
+		/* The port's (IBTA 14.2.5.6), whatever queue pair it is for. */
+		ropcie_count(qp->dev->counters, ROPCIE_RX_QKEY_VIOLATIONS, 1);
 		return;
 	}
 	wqe = ropcie_recv_for(qp, true, after);
 	if (!wqe || rec->hdr.frag_len > wqe->length) {
-		ropcie_count(qp->dev, ROPCIE_RX_DATAGRAM_DROPS, 1);
+		ropcie_count(qp->counters, ROPCIE_RX_DATAGRAM_DROPS, 1);
 		return;
 	}
 	if (ropcie_place(qp, ropcie_recv_pd(qp), wqe->sge, wqe->num_sge, 0,
 			 rec)) {
-		ropcie_count(qp->dev, ROPCIE_RX_SEND, 1);
-		ropcie_count(qp->dev, ROPCIE_RX_SEND_BYTES,
+		ropcie_count(qp->counters, ROPCIE_RX_SEND, 1);
+		ropcie_count(qp->counters, ROPCIE_RX_SEND_BYTES,
 			     rec->hdr.frag_len - ROPCIE_GRH_LEN);
 		ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS, after);
 	} else {

@@ -158,6 +158,7 @@ static int fill_send(struct ropcie_qp *qp,
 	case IB_WR_RDMA_WRITE:
 	case IB_WR_RDMA_WRITE_WITH_IMM:
 	case IB_WR_RDMA_READ:
+	case IB_WR_ATOMIC_WRITE:
 		u.rdma.remote_addr = uwqe->remote_addr;
 		u.rdma.rkey = uwqe->rkey;
 		break;

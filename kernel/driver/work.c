@@ -209,6 +209,8 @@ static enum ib_wc_opcode wc_opcode(u8 op)
 		return IB_WC_COMP_SWAP;
 	case ROPCIE_OP_FAA:
 		return IB_WC_FETCH_ADD;
+	case ROPCIE_OP_ATOMIC_WRITE:
+		return IB_WC_ATOMIC_WRITE;
 	case ROPCIE_LOCAL_REG_MR:
 		return IB_WC_REG_MR;
 	case ROPCIE_LOCAL_INV:
@@ -220,26 +222,26 @@ static enum ib_wc_opcode wc_opcode(u8 op)
 	}
 }
 
-static void count_sent(struct ropcie_dev *dev,
-		       const struct ropcie_req_comp *comp)
+static void count_sent(struct ropcie_qp *qp, const struct ropcie_req_comp *comp)
 {
 	switch (comp->op) {
 	case ROPCIE_OP_SEND:
 	case ROPCIE_OP_DATAGRAM:
-		ropcie_count(dev, ROPCIE_TX_SEND, 1);
-		ropcie_count(dev, ROPCIE_TX_SEND_BYTES, comp->length);
+		ropcie_count(qp->counters, ROPCIE_TX_SEND, 1);
+		ropcie_count(qp->counters, ROPCIE_TX_SEND_BYTES, comp->length);
 		break;
 	case ROPCIE_OP_WRITE:
-		ropcie_count(dev, ROPCIE_TX_WRITE, 1);
-		ropcie_count(dev, ROPCIE_TX_WRITE_BYTES, comp->length);
+	case ROPCIE_OP_ATOMIC_WRITE:
+		ropcie_count(qp->counters, ROPCIE_TX_WRITE, 1);
+		ropcie_count(qp->counters, ROPCIE_TX_WRITE_BYTES, comp->length);
 		break;
 	case ROPCIE_OP_READ:
-		ropcie_count(dev, ROPCIE_TX_READ, 1);
-		ropcie_count(dev, ROPCIE_TX_READ_BYTES, comp->length);
+		ropcie_count(qp->counters, ROPCIE_TX_READ, 1);
+		ropcie_count(qp->counters, ROPCIE_TX_READ_BYTES, comp->length);
 		break;
 	case ROPCIE_OP_CAS:
 	case ROPCIE_OP_FAA:
-		ropcie_count(dev, ROPCIE_TX_ATOMIC, 1);
+		ropcie_count(qp->counters, ROPCIE_TX_ATOMIC, 1);
 		break;
 	}
 }
@@ -261,7 +263,7 @@ static void send_complete(struct ropcie_qp *qp,
 	/* Whoever polls the completion may post in its place. */
 	ropcie_uring_release(&qp->sq_uring, qp->req.tail);
 	if (!comp->status)
-		count_sent(qp->dev, comp);
+		count_sent(qp, comp);
 	if (!comp->status && !(comp->flags & ROPCIE_WR_SIGNALED))
 		return;
 	/* An error is worth a solicited event (IBTA 11.4.2.2). */
@@ -375,7 +377,7 @@ static void check_deadline(struct ropcie_qp *qp)
 	if (now < qp->req.deadline)
 		return;
 	if (!qp->req.rnr_wait)
-		ropcie_count(qp->dev, ROPCIE_TIMEOUTS, 1);
+		ropcie_count(qp->counters, ROPCIE_TIMEOUTS, 1);
 	ropcie_req_timeout(&qp->req, now, ropcie_mq_delivered(&qp->tx));
 }
 

@@ -31,6 +31,13 @@
 #define ROPCIE_BUS_UEVENT_CONST
 #endif
 
+/* Programs can ask for it where the kernel has no name for it yet. */
+#ifndef ROPCIE_HAVE_ATOMIC_WRITE
+#define IB_WR_ATOMIC_WRITE 15
+#define IB_WC_ATOMIC_WRITE ((enum ib_wc_opcode)9)
+#define IB_DEVICE_ATOMIC_WRITE BIT_ULL(40)
+#endif
+
 /*
  * The last argument of ib_device_ops.create_cq is a struct ropcie_cq_arg *;
  * ropcie_cq_udata() gives the driver-private data of a user's request, or

@@ -62,6 +62,14 @@ class FetchResponder : public testing::Test {
     return hdr;
   }
 
+  static ropcie_hdr AtomicWrite(uint32_t psn) {
+    ropcie_hdr hdr = Request(ROPCIE_OP_ATOMIC_WRITE, psn);
+    hdr.flags = kOnly;
+    hdr.msg_len = ROPCIE_ATOMIC_LEN;
+    hdr.frag_len = ROPCIE_ATOMIC_LEN;
+    return hdr;
+  }
+
   static ropcie_hdr Read(uint32_t psn, uint32_t len, uint64_t addr = kAddr) {
     ropcie_hdr hdr = Request(ROPCIE_OP_READ, psn);
     hdr.msg_len = len;
@@ -150,6 +158,46 @@ TEST_F(FetchResponder, WriteIsPlacedWhereItsFirstRecordSays) {
   EXPECT_TRUE(place_.last);
   EXPECT_FALSE(ropcie_rsp_placed(&rsp_, &hdr)) << "takes no receive";
   ExpectAck(ROPCIE_ACK, 102);
+}
+
+TEST_F(FetchResponder, AtomicWriteIsPlacedAndAcknowledged) {
+  ropcie_hdr hdr = AtomicWrite(100);
+  ASSERT_EQ(Come(hdr), ROPCIE_RSP_WRITE);
+  EXPECT_EQ(place_.addr, kAddr);
+  EXPECT_EQ(place_.rkey, kRkey);
+  EXPECT_TRUE(place_.first && place_.last);
+  EXPECT_FALSE(ropcie_rsp_placed(&rsp_, &hdr)) << "it takes no receive";
+  ropcie_hdr answer;
+  ropcie_rsp_answer(&rsp_, 0, &answer);
+  EXPECT_EQ(answer.op, ROPCIE_OP_ACK);
+  EXPECT_EQ(answer.psn, 100U);
+  ropcie_rsp_answered(&rsp_, &answer);
+
+  EXPECT_EQ(Come(hdr), ROPCIE_RSP_DROP) << "it is not executed twice";
+  EXPECT_TRUE(ropcie_rsp_owes(&rsp_));
+}
+
+TEST_F(FetchResponder, AtomicWriteHasToBeAligned) {
+  for (uint64_t off = 1; off < 8; off++) {
+    SetUp();
+    ropcie_hdr hdr = AtomicWrite(100);
+    hdr.addr += off;
+    EXPECT_EQ(Come(hdr), ROPCIE_RSP_INVALID);
+  }
+}
+
+TEST_F(FetchResponder, AtomicWriteNeedsTheRightToWrite) {
+  Connect(ROPCIE_ACCESS_REMOTE_READ | ROPCIE_ACCESS_REMOTE_ATOMIC);
+  EXPECT_EQ(Come(AtomicWrite(100)), ROPCIE_RSP_INVALID);
+  Connect(ROPCIE_ACCESS_REMOTE_WRITE);
+  EXPECT_EQ(Come(AtomicWrite(100)), ROPCIE_RSP_WRITE);
+}
+
+TEST_F(FetchResponder, AtomicWriteDoesNotEndAWrite) {
+  const ropcie_hdr hdr = Write(100, kFirst, 2000, 1024);
+  ASSERT_EQ(Come(hdr), ROPCIE_RSP_WRITE);
+  ropcie_rsp_placed(&rsp_, &hdr);
+  EXPECT_EQ(Come(AtomicWrite(101)), ROPCIE_RSP_INVALID);
 }
 
 TEST_F(FetchResponder, ImmediateDataTakeAReceiveAtTheEnd) {

@@ -113,8 +113,14 @@ bool DatagramIsValid(const ropcie_slot& slot) {
          AllZero(slot.deth.rsvd2);
 }
 
+bool AtomicWriteIsValid(const ropcie_slot& slot) {
+  return (slot.flags & ~0x10) == 3 && QueuePairIsValid(slot, 0) &&
+         slot.msg_len == 8 && slot.frag_len == 8 && slot.imm == 0;
+}
+
 bool IsValid(const ropcie_slot& slot) {
-  if (slot.srqn != 0 && slot.op != 1 && (slot.op < 4 || slot.op > 7)) {
+  if (slot.srqn != 0 && slot.op != 1 && (slot.op < 4 || slot.op > 7) &&
+      slot.op != 11) {
     return false;
   }
   switch (slot.op) {
@@ -137,6 +143,8 @@ bool IsValid(const ropcie_slot& slot) {
       return AtomicResponseIsValid(slot);
     case 10:
       return DatagramIsValid(slot);
+    case 11:
+      return AtomicWriteIsValid(slot);
     default:
       return false;
   }
@@ -155,8 +163,8 @@ void ExpectDecodes(const ropcie_slot& slot) {
   ropcie_wire_encode(&hdr, &again);
   if (ropcie_hdr_inline(&hdr)) {
     memcpy(again.inl, slot.inl,
-           hdr.op == ROPCIE_OP_WRITE ? ROPCIE_SLOT_WRITE_INLINE
-                                     : ROPCIE_SLOT_INLINE);
+           ropcie_op_writes(hdr.op) ? ROPCIE_SLOT_WRITE_INLINE
+                                    : ROPCIE_SLOT_INLINE);
   }
   ASSERT_EQ(memcmp(&slot, &again, offsetof(ropcie_slot, valid)), 0);
   ASSERT_EQ(again.valid, 0U);
@@ -225,10 +233,19 @@ void FillDatagram(Random* random, ropcie_slot* slot) {
   slot->deth.vlan = static_cast<uint16_t>(Near(random, 4095));
 }
 
+void FillAtomicWrite(Random* random, ropcie_slot* slot) {
+  slot->flags |= random->OneIn(9) ? 0 : 3;
+  slot->frag_len = random->OneIn(9) ? Near(random, 8) : 8;
+  slot->msg_len = random->OneIn(9) ? random->Word() : slot->frag_len;
+  random->Fill(slot->reth.inl);
+  slot->reth.rkey = random->Word();
+  slot->reth.addr[0] = random->Word();
+}
+
 ropcie_slot NearlyValidSlot(Random* random) {
   ropcie_slot slot{};
-  slot.op = static_cast<uint8_t>(random->Between(1, 10));
-  const bool request_flags = slot.op == 1 || slot.op == 4 || slot.op == 10;
+  slot.op = static_cast<uint8_t>(random->Between(1, 11));
+  const bool request_flags = slot.op == 1 || slot.op == 4 || slot.op >= 10;
   slot.flags = static_cast<uint8_t>(random->Below(request_flags ? 64 : 4));
   slot.srqn = random->OneIn(2) ? static_cast<uint16_t>(random->Word()) : 0;
   slot.mq = slot.op == 3 ? 0 : Near(random, ROPCIE_MQ_MAX);
@@ -246,6 +263,10 @@ ropcie_slot NearlyValidSlot(Random* random) {
   slot.mq = slot.op == 8 || slot.op == 9 ? slot.mq | 1 : slot.mq & ~1U;
   if (slot.op == 10) {
     FillDatagram(random, &slot);
+    return slot;
+  }
+  if (slot.op == 11) {
+    FillAtomicWrite(random, &slot);
     return slot;
   }
   slot.frag_len = random->OneIn(2) ? Near(random, ROPCIE_MAX_FRAG)
@@ -329,7 +350,7 @@ TEST(Wire, NoiseIsRefused) {
   for (int i = 0; i < 1000000; i++) {
     ropcie_slot slot;
     random.Fill({reinterpret_cast<uint8_t*>(&slot), sizeof(slot)});
-    slot.op = static_cast<uint8_t>(slot.op % 12);
+    slot.op = static_cast<uint8_t>(slot.op % 13);
     ExpectDecodes(slot);
     ASSERT_FALSE(HasFatalFailure());
   }

@@ -423,7 +423,95 @@ void ImmediateDataWithoutReceive(ErrorCase& test) {
   test.Step();
 }
 
+// Eight bytes, and no other number: from a list, and inline.
+void AtomicWriteOfFourBytes(ErrorCase& test) {
+  QpConfig config = Config(RemoteCase());
+  config.cap.max_inline_data = 16;
+  const Connection connection = Connect(test.device, test.side, config);
+  if (test.requester) {
+    for (const size_t length : {4, 16}) {
+      ibv_sge sge = test.arena.Sge(test.arena.Take(length, 0, false));
+      ibv_send_wr wr = RemoteRequest(IBV_WR_ATOMIC_WRITE, 1, &sge, {});
+      for (const unsigned int flags : {0, int{IBV_SEND_INLINE}}) {
+        wr.send_flags = flags;
+        ibv_send_wr* bad = nullptr;
+        test.report.ExpectErrno(ibv_post_send(connection.qp.get(), &wr, &bad),
+                                {EINVAL}, "an atomic write of another length");
+      }
+    }
+  }
+  test.Step();
+}
+
+// ibv_wr_atomic_write() takes the value when it is called; fenced between two
+// atomics, each of which says what it found.
+void AtomicWriteThatIsBuilt(ErrorCase& test) {
+  constexpr uint64_t kValue = 0x0123456789abcdef;
+  QpConfig config = Config(RemoteCase());
+  config.send_ops =
+      IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  const Connection connection = Connect(test.device, test.side, config);
+  const Piece piece = test.arena.Take(16, 0, false);
+  const MrPtr mr =
+      RegisterMr(test.device, test.arena.At(piece.offset), piece.length,
+                 IBV_ACCESS_LOCAL_WRITE | static_cast<int>(kRemote));
+  uint64_t words[2] = {5, 5};
+  std::memcpy(test.arena.At(piece.offset), words, sizeof(words));
+  const Target target = test.side.channel.Exchange(Target{
+      reinterpret_cast<uintptr_t>(test.arena.At(piece.offset)), mr->rkey});
+  if (test.requester) {
+    ibv_qp_ex* qp = ibv_qp_to_qp_ex(connection.qp.get());
+    ibv_wr_start(qp);
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    for (uint64_t i = 0; i < 2; ++i) {
+      qp->wr_id = i + 1;
+      ibv_wr_atomic_fetch_add(qp, target.rkey, target.addr, 1);
+      const ibv_sge sge = test.arena.Sge({piece.offset + 8 * i, 8});
+      ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length);
+      if (i == 0) {
+        uint64_t value = kValue;
+        qp->wr_id = 7;
+        ibv_wr_atomic_write(qp, target.rkey, target.addr, &value);
+        value = 0;
+      }
+    }
+    test.report.ExpectErrno(ibv_wr_complete(qp), {0}, "ibv_wr_complete");
+    const std::vector<ibv_wc> done =
+        WaitFor(connection.send_cq.get(), 3, test.side.options.timeout_s,
+                "an atomic write between atomics");
+    test.report.Expect(done[1].wr_id == 7 && done[1].status == IBV_WC_SUCCESS &&
+                           done[1].opcode == IBV_WC_ATOMIC_WRITE,
+                       "its completion is wrong");
+    std::memcpy(words, test.arena.At(piece.offset), sizeof(words));
+    test.report.Expect(words[0] == 5 && words[1] == kValue,
+                       "the atomics found ", words[0], " and ", words[1]);
+  }
+  test.Step();
+  if (!test.requester) {
+    std::memcpy(words, test.arena.At(piece.offset), sizeof(words));
+    test.report.Expect(words[0] == kValue + 1 && words[1] == 5,
+                       "the memory is ", words[0], ", ", words[1]);
+  }
+  test.Step();
+}
+
 }  // namespace
+
+std::vector<NamedCase> AtomicWriteCases() {
+  std::vector<NamedCase> cases;
+  cases.push_back(
+      Case("atomic write", {.opcode = IBV_WR_ATOMIC_WRITE, .length = 8}));
+  cases.push_back({"atomic write that is built", AtomicWriteThatIsBuilt});
+  cases.push_back({"atomic write of four bytes", AtomicWriteOfFourBytes});
+  cases.push_back(Case("atomic write at an odd address",
+                       {.opcode = IBV_WR_ATOMIC_WRITE,
+                        .length = 8,
+                        .lie = [](Target* t) { t->addr += 4; },
+                        .status = IBV_WC_REM_INV_REQ_ERR}));
+  AddWrongs(&cases, "atomic write", IBV_WR_ATOMIC_WRITE, 8,
+            IBV_ACCESS_REMOTE_WRITE);
+  return cases;
+}
 
 std::vector<NamedCase> RemoteCases() {
   std::vector<NamedCase> cases = GoodCases();

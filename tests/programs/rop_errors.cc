@@ -61,6 +61,14 @@ class Neighbour {
   uint32_t number_ = 0;
 };
 
+// <infiniband/verbs.h> has no name for it yet.
+bool HasAtomicWrite(const Device& device) {
+  ibv_device_attr_ex attr{};
+  CheckErrno(ibv_query_device_ex(device.context.get(), nullptr, &attr),
+             "ibv_query_device_ex");
+  return (attr.device_cap_flags_ex & uint64_t{1} << 40) != 0;
+}
+
 void Run(Side& side) {
   const Device device = OpenDevice(side);
   Arena arena(device, kArena);
@@ -76,6 +84,11 @@ void Run(Side& side) {
   }
   for (NamedCase& one : RemoteCases()) {
     cases.push_back(std::move(one));
+  }
+  if (HasAtomicWrite(device)) {
+    for (NamedCase& one : AtomicWriteCases()) {
+      cases.push_back(std::move(one));
+    }
   }
   if ((device.attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0) {
     for (NamedCase& one : WindowCases()) {

@@ -44,6 +44,9 @@ std::vector<NamedCase> QueueCases();
 // RDMA WRITE, READ and atomics, allowed and refused.
 std::vector<NamedCase> RemoteCases();
 
+// Atomic writes, for devices that have them.
+std::vector<NamedCase> AtomicWriteCases();
+
 // Memory windows, for devices that have them.
 std::vector<NamedCase> WindowCases();
 

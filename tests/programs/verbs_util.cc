@@ -120,14 +120,20 @@ MrPtr RegisterMr(const Device& device, void* start, size_t length, int access) {
 
 QpPtr CreateQp(const Device& device, ibv_cq* send_cq, ibv_cq* recv_cq,
                QpConfig* config) {
-  ibv_qp_init_attr init{};
+  ibv_qp_init_attr_ex init{};
   init.send_cq = send_cq;
   init.recv_cq = recv_cq;
   init.cap = config->cap;
   init.srq = config->srq;
   init.qp_type = IBV_QPT_RC;
-  QpPtr qp(ibv_create_qp(device.pd.get(), &init));
-  CheckErrno(qp == nullptr ? errno : 0, "ibv_create_qp");
+  init.comp_mask = IBV_QP_INIT_ATTR_PD;
+  init.pd = device.pd.get();
+  if (config->send_ops != 0) {
+    init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    init.send_ops_flags = config->send_ops;
+  }
+  QpPtr qp(ibv_create_qp_ex(device.context.get(), &init));
+  CheckErrno(qp == nullptr ? errno : 0, "ibv_create_qp_ex");
   config->cap = init.cap;
   return qp;
 }

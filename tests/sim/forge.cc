@@ -34,6 +34,15 @@ void World::ForgeOperands(Program* victim, ropcie_slot* slot) {
       slot->reth.addr[1] =
           static_cast<uint32_t>(victim->target_address() >> 32);
       return;
+    case ROPCIE_OP_ATOMIC_WRITE:
+      slot->flags = ROPCIE_F_FIRST | ROPCIE_F_LAST;
+      slot->frag_len = slot->msg_len = ROPCIE_ATOMIC_LEN;
+      slot->reth.rkey =
+          random->OneIn(4) ? random->Word() : victim->target_key();
+      slot->reth.addr[0] = static_cast<uint32_t>(victim->target_address());
+      slot->reth.addr[1] =
+          static_cast<uint32_t>(victim->target_address() >> 32);
+      return;
     case ROPCIE_OP_READ_RESP:
     case ROPCIE_OP_ATOMIC_RESP:
       slot->mq = ropcie_mq_id(qp.qpn(), ROPCIE_MQ_RESPONSE);

@@ -156,6 +156,15 @@ void Program::Plan(Message* message, size_t index, bool mischief,
       request->rkey = other_->target_.mr()->key;
       request->raddr = other_->target_.Address(message->remote_off);
       break;
+    case ROPCIE_OP_ATOMIC_WRITE: {
+      // Aligned; the region may begin anywhere.
+      const uint64_t cell = other_->target_.Address(SlotOf(index));
+      request->raddr = (cell + 7) & ~uint64_t{7};
+      request->rkey = other_->target_.mr()->key;
+      message->remote_off =
+          SlotOf(index) + static_cast<uint32_t>(request->raddr - cell);
+      break;
+    }
     case ROPCIE_OP_READ:
       message->remote_off = static_cast<uint32_t>(
           env_->random.Below(options_.cell - message->length + 1));
@@ -184,9 +193,10 @@ void Program::Plan(Message* message, size_t index, bool mischief,
 }
 
 void Program::PostSend(bool mischief) {
-  static constexpr std::array<ropcie_op, 8> kOps = {
-      ROPCIE_OP_SEND,  ROPCIE_OP_SEND, ROPCIE_OP_SEND, ROPCIE_OP_WRITE,
-      ROPCIE_OP_WRITE, ROPCIE_OP_READ, ROPCIE_OP_FAA,  ROPCIE_OP_CAS};
+  static constexpr std::array<ropcie_op, 9> kOps = {
+      ROPCIE_OP_SEND,  ROPCIE_OP_SEND,  ROPCIE_OP_SEND,
+      ROPCIE_OP_WRITE, ROPCIE_OP_WRITE, ROPCIE_OP_ATOMIC_WRITE,
+      ROPCIE_OP_READ,  ROPCIE_OP_FAA,   ROPCIE_OP_CAS};
   if (!alive() || !ropcie_qp_may_post_send(qp_->state()) ||
       qp_->sends_pending() == Qp::kDepth) {
     return;
@@ -200,8 +210,10 @@ void Program::PostSend(bool mischief) {
   message.flags = static_cast<uint8_t>(env_->random.Below(16));
   message.late = qp_->state() == ROPCIE_QPS_ERR;
   const bool fetches = ropcie_op_fetches(static_cast<uint8_t>(message.op));
-  if (fetches && message.op != ROPCIE_OP_READ) {
-    message.length = sizeof(uint64_t);
+  if (message.op == ROPCIE_OP_FAA || message.op == ROPCIE_OP_CAS ||
+      message.op == ROPCIE_OP_ATOMIC_WRITE) {
+    message.length = ROPCIE_ATOMIC_LEN;
+    message.flags &= static_cast<uint8_t>(~ROPCIE_WR_IMM);
   }
   SendRequest request = {.wr_id = index,
                          .op = message.op,
@@ -323,6 +335,7 @@ void Program::CheckEffect(const Message& message, size_t index) {
   std::vector<uint8_t> bytes(message.length);
   switch (message.op) {
     case ROPCIE_OP_WRITE:
+    case ROPCIE_OP_ATOMIC_WRITE:
       FillFromKey(message.key, bytes);
       Require(other_->target_.Arrived(message.remote_off, bytes), "write ",
               index, ": the peer's memory is not what was written");
@@ -476,7 +489,8 @@ void Program::CheckMemory() {
   }
   for (size_t i = 0; other_ != nullptr && i < other_->sends_.size(); i++) {
     const Message& message = other_->sends_[i];
-    if (message.op == ROPCIE_OP_WRITE && !message.done && !message.denied) {
+    if (ropcie_op_writes(static_cast<uint8_t>(message.op)) && !message.done &&
+        !message.denied) {
       target_.Accept(message.remote_off, message.length);
     }
   }

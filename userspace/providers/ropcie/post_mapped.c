@@ -46,6 +46,8 @@ static int fill_inline(struct ropcie_abi_send_wqe *wqe,
 	}
 	wqe->num_sge = 0;
 	wqe->inline_length = length;
+	if (wr->opcode == IBV_WR_ATOMIC_WRITE && length != sizeof(uint64_t))
+		return EINVAL;
 	return 0;
 }
 
@@ -56,9 +58,10 @@ static int check_length(const struct ibv_send_wr *wr)
 
 	for (i = 0; i < wr->num_sge; i++)
 		length += wr->sg_list[i].length;
-	/* IBTA 9.4.5: an atomic returns 8 bytes. */
+	/* IBTA 9.4.5, A19: an atomic returns 8 bytes, or writes them. */
 	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	    wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+	    wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+	    wr->opcode == IBV_WR_ATOMIC_WRITE)
 		return length == sizeof(uint64_t) ? 0 : EINVAL;
 	return length <= MAX_MESSAGE ? 0 : EINVAL;
 }
@@ -83,6 +86,7 @@ static void fill_operation(struct ropcie_abi_send_wqe *wqe,
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_RDMA_READ:
+	case IBV_WR_ATOMIC_WRITE:
 		wqe->remote_addr = wr->wr.rdma.remote_addr;
 		wqe->rkey = wr->wr.rdma.rkey;
 		break;

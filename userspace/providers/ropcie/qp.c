@@ -98,6 +98,11 @@ struct ibv_qp *ropcie_create_qp_ex(struct ibv_context *context,
 	}
 
 	own.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_CREATE_FLAGS;
+	/* Its value rides in the request. */
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
+	    attr->send_ops_flags & IBV_QP_EX_WITH_ATOMIC_WRITE &&
+	    own.cap.max_inline_data < sizeof(uint64_t))
+		own.cap.max_inline_data = sizeof(uint64_t);
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;

@@ -267,6 +267,14 @@ static void wr_set_inline_data(struct ibv_qp_ex *qp_ex, void *addr,
 	wr_set_inline_data_list(qp_ex, 1, &buf);
 }
 
+/* The value is part of the request: it is copied now. */
+static void wr_atomic_write(struct ibv_qp_ex *qp_ex, uint32_t rkey,
+			    uint64_t remote_addr, const void *atomic_wr)
+{
+	add_rdma(qp_ex, IBV_WR_ATOMIC_WRITE, rkey, remote_addr);
+	wr_set_inline_data(qp_ex, (void *)atomic_wr, sizeof(uint64_t));
+}
+
 static void wr_start(struct ibv_qp_ex *qp_ex)
 {
 	struct ropcie_send_batch *batch = batch_of(qp_ex);
@@ -318,7 +326,8 @@ static struct ropcie_send_batch *alloc_batch(const struct ropcie_qp *qp,
 
 /* What no uverbs command carries. */
 static const uint64_t mapped_ops = IBV_QP_EX_WITH_BIND_MW |
-				   IBV_QP_EX_WITH_LOCAL_INV;
+				   IBV_QP_EX_WITH_LOCAL_INV |
+				   IBV_QP_EX_WITH_ATOMIC_WRITE;
 static const uint64_t carried_ops =
 	IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
 	IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
@@ -361,6 +370,7 @@ int ropcie_init_qp_ex(struct ropcie_qp *qp,
 	qp_ex->wr_rdma_write_imm = wr_rdma_write_imm;
 	qp_ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	qp_ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
+	qp_ex->wr_atomic_write = wr_atomic_write;
 	qp_ex->wr_set_ud_addr = wr_set_ud_addr;
 	qp_ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 	qp_ex->wr_set_sge = wr_set_sge;

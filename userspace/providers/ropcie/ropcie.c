@@ -11,6 +11,11 @@
 /* RDMA_DRIVER_UNKNOWN: what the kernel driver says that it is. */
 #define ROPCIE_DRIVER_ID 0
 
+/* The atomic write has no name in <infiniband/verbs.h> yet: bit 40. */
+static const uint64_t mapped_caps = IBV_DEVICE_MEM_WINDOW |
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+				    IBV_DEVICE_XRC | 1ULL << 40;
+
 static int query_device_ex(struct ibv_context *context,
 			   const struct ibv_query_device_ex_input *input,
 			   struct ibv_device_attr_ex *attr, size_t attr_size)
@@ -30,13 +35,14 @@ static int query_device_ex(struct ibv_context *context,
 		 "%u.%u.%u", (unsigned int)(version >> 32) & 0xffff,
 		 (unsigned int)(version >> 16) & 0xffff,
 		 (unsigned int)version & 0xffff);
-	/* Both are used with mapped queues only. */
+	/* What is used with mapped queues only. */
 	if (!to_rctx(context)->mapped) {
-		attr->orig_attr.device_cap_flags &=
-			~(unsigned int)(IBV_DEVICE_MEM_WINDOW |
-					IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-					IBV_DEVICE_XRC);
+		attr->orig_attr.device_cap_flags &= ~(unsigned int)mapped_caps;
 		attr->orig_attr.max_mw = 0;
+		if (attr_size >= offsetof(struct ibv_device_attr_ex,
+					  device_cap_flags_ex) +
+					 sizeof(attr->device_cap_flags_ex))
+			attr->device_cap_flags_ex &= ~mapped_caps;
 		/* Completions have no time stamps over uverbs. */
 		if (attr_size >= offsetof(struct ibv_device_attr_ex,
 					  hca_core_clock) +
