@@ -48,6 +48,14 @@ def _module_params(text):
     return params
 
 
+def _package_names(text):
+    names = text.split(",")
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]+", name):
+            raise argparse.ArgumentTypeError(f"'{name}' is not the name of a package")
+    return names
+
+
 def _parser():
     parser = Parser(
         prog="scripts/lab",
@@ -76,6 +84,8 @@ def _parser():
         help="module parameters, as 'MODULE:PARAMETER=VALUE ...'")
     add("--leak-check", action="store_true",
         help="scan with kmemleak at the end (always done on the debug kernel)")
+    add("--packages", type=_package_names, default=[], metavar="NAME,...",
+        help="Debian packages that only the guests have")
     add("--kernel-args", default="", metavar="WORDS", help="added to the kernel's command line")
     add("--log-dir", metavar="DIR", help="where to keep the logs (default: a new one in /tmp)")
     add("--build-dir", default=os.path.join(TOP, "build"), metavar="DIR",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Debian packages: installing what is missing, unpacking without installing.
 
-The machine's own boot set-up is never touched: kernels are unpacked into the
-lab's cache.
+The machine's own boot set-up and services are never touched: kernels, and what
+only guests are to have, are unpacked into the lab's cache.
 """
 
 import os
@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from . import procs
-from .common import TOP, LabError
+from .common import TOP, LabError, cache_dir
 
 
 def ensure(*groups):
@@ -34,17 +34,41 @@ def version_of(package):
 
 def unpack(package, version, dest):
     """Downloads package=version and unpacks its files into dest."""
+    name = f"{package}={version}" if version else package
+    debs = _unpack(["download", name], name, dest)
+    if debs != 1:
+        raise LabError(f"apt-get downloaded {debs} packages for {name} instead of one")
+
+
+def for_guests(names):
+    """Unpacks packages, and what they need that this machine lacks; the root of their files."""
+    dest = os.path.join(cache_dir("packages"), "+".join(sorted(names)))
+    root = os.path.join(dest, "root")
+    with procs.locked(os.path.join(cache_dir("packages"), ".lock")):
+        if not os.path.exists(os.path.join(dest, ".complete")):
+            shutil.rmtree(dest, ignore_errors=True)
+            os.makedirs(root)
+            _unpack(["--download-only", "--no-install-recommends", "-y", "install", *names],
+                    " ".join(names), root)
+            with open(os.path.join(dest, ".complete"), "w", encoding="ascii"):
+                pass
+    return root
+
+
+def _unpack(command, what, dest):
+    """Lets apt-get download into a directory and unpacks all that comes; how many."""
     work = dest + ".download"
     shutil.rmtree(work, ignore_errors=True)
-    os.makedirs(work)
+    os.makedirs(os.path.join(work, "partial"))
     log = os.path.join(work, "log")
-    name = f"{package}={version}" if version else package
-    # As root, apt would complain that its own user cannot write here.
-    sandbox = ["-o", "APT::Sandbox::User=root"] if os.geteuid() == 0 else []
-    procs.step(["apt-get", "-q", *sandbox, "download", name], log, f"downloading {name}",
+    options = ["-o", f"Dir::Cache::archives={os.path.abspath(work)}", "-o", "Debug::NoLocking=1"]
+    if os.geteuid() == 0:
+        # apt would complain that its own user cannot write here.
+        options += ["-o", "APT::Sandbox::User=root"]
+    procs.step(["apt-get", "-q", *options, *command], log, f"downloading {what}",
                "run 'apt-get update' and try again", cwd=work)
     debs = [entry for entry in os.listdir(work) if entry.endswith(".deb")]
-    if len(debs) != 1:
-        raise LabError(f"apt-get downloaded {len(debs)} packages for {name} instead of one")
-    procs.step(["dpkg-deb", "-x", os.path.join(work, debs[0]), dest], log, f"unpacking {name}")
+    for deb in debs:
+        procs.step(["dpkg-deb", "-x", os.path.join(work, deb), dest], log, f"unpacking {what}")
     shutil.rmtree(work)
+    return len(debs)

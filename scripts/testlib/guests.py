@@ -4,6 +4,7 @@
 A guest test is a file tests/guest/*.sh. Lines at its start tell how it is run:
 
   # lab: LAB-OPTION... [-- ARG...]    one run of it; several lines, several runs
+  # lab-long: the same                one in the suite guests-long only
   # lab-quick: yes                    the first of them is part of --quick
   # lab-kernels: all                  the first of them runs on the other kernels too
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from lablib.common import TOP, LabError
 
-_LINE = re.compile(r"^# lab(-quick|-kernels)?: *(.*)$")
+_LINE = re.compile(r"^# lab(-quick|-kernels|-long)?: *(.*)$")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class GuestTest:
     args: tuple = ()
     quick: bool = False
     all_kernels: bool = False
+    long: bool = False
 
     def _number(self, option, default):
         words = list(self.options)
@@ -63,7 +65,7 @@ def _header(path):
 def tests_of(path):
     """The runs that a file asks for."""
     stem = os.path.splitext(os.path.basename(path))[0]
-    runs, quick, all_kernels = [], False, False
+    runs, quick, all_kernels = [], False, False  # runs: long, options, arguments
     for what, text in _header(path):
         if what == "-quick":
             quick = text == "yes"
@@ -72,13 +74,13 @@ def tests_of(path):
         else:
             words = shlex.split(text)
             cut = words.index("--") if "--" in words else len(words)
-            runs.append((tuple(words[:cut]), tuple(words[cut + 1:])))
+            runs.append((what == "-long", tuple(words[:cut]), tuple(words[cut + 1:])))
     if not runs:
         raise LabError(f"{path} has no '# lab:' line")
     numbered = len(runs) > 1
     return [GuestTest(f"{stem}.{number}" if numbered else stem, path, options, args,
-                      quick and number == 1, all_kernels and number == 1)
-            for number, (options, args) in enumerate(runs, 1)]
+                      quick and number == 1, all_kernels and number == 1, long)
+            for number, (long, options, args) in enumerate(runs, 1)]
 
 
 def matches(name, pattern):

@@ -18,8 +18,8 @@ from .suites import BUILD, GUEST_SUITES, SUITES
 EPILOG = """\
 A SUITE is a name that --list shows; guests:NAME is one guest test (a pattern
 such as ntb-* may stand for NAME; guests:NAME,NAME are several, which share
-guests where they can). Without any: all, or with --quick those that
---list marks. It goes on after a failure, and ends with a table and a line of
+guests where they can). Without any: all but those that --list marks as long, or
+with --quick those that it marks as quick. It goes on after a failure, and ends with a table and a line of
 counts; exit status 0 only if nothing failed.
 """
 
@@ -52,15 +52,19 @@ def _chosen(opts):
         by_name = {suite.name: suite for suite in SUITES}
         words = [word.partition(":") for word in opts.suites]
         return [(by_name[name], pattern or "*") for name, _, pattern in words]
-    return [(suite, "*") for suite in SUITES if suite.quick or not opts.quick]
+    return [(suite, "*") for suite in SUITES if not suite.long and (suite.quick or not opts.quick)]
+
+
+def _mark(item):
+    return " (quick)" if item.quick else " (long)" if item.long else ""
 
 
 def _list():
     for suite in SUITES:
-        print(f"{suite.name}{' (quick)' if suite.quick else ''}")
+        print(f"{suite.name}{_mark(suite)}")
         if suite.name == "guests":
             for test in find():
-                print(f"  {suite.name}:{test.name}{' (quick)' if test.quick else ''}")
+                print(f"  {suite.name}{'-long' if test.long else ''}:{test.name}{_mark(test)}")
 
 
 def _log_dir(opts):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The suites of scripts/test, as data: name, whether in --quick, what to run.
+"""The suites of scripts/test, as data: name, when it is run, what to run.
 
 A suite is a function that is given a Runner and returns a Result. It does not
 stop at a failure, and prints nothing: that is main's.
@@ -27,8 +27,9 @@ class Suite:
     """One line of the table that scripts/test prints."""
 
     name: str
-    quick: bool
     run: Callable
+    quick: bool = False
+    long: bool = False  # only when it is named
 
 
 def _setup(runner):
@@ -117,14 +118,15 @@ def _modules(series):
     return run
 
 
-def _guest_suite(series, all_tests):
+def _guest_suite(series, belongs):
+    """Guest tests for which BELONGS is true, on a series of kernels."""
+
     def run(runner):
         # The programs that guests run; the lab builds the rest itself.
         if not os.path.exists(os.path.join(BUILD, "bin", "rop_traffic")):
             runner.cmake("build-for-guests", BUILD)
         tests = [test for test in guests.find()
-                 if runner.wants(test.name) and
-                 (test.quick if runner.quick else all_tests or test.all_kernels)]
+                 if runner.wants(test.name) and belongs(test) and (test.quick or not runner.quick)]
         total = Result()
         for group in guests.batches(tests):
             part = runner.guest_batch(group, runner.kernel or series)
@@ -135,20 +137,21 @@ def _guest_suite(series, all_tests):
     return run
 
 
-GUEST_SUITES = ("guests", f"guests-{OTHER_SERIES}")
+GUEST_SUITES = ("guests", f"guests-{OTHER_SERIES}", "guests-long")
 
 SUITES = (
-    Suite("setup", True, _setup),
-    Suite("build", True, _build),
-    Suite("ctest", True, _ctest),
-    Suite("scripts", True, _scripts),
-    Suite("lint", True, _lint("spdx", "checkpatch", "kernel-doc", "shell", "python", "format")),
-    Suite("sparse", False, _lint("modules")),
-    Suite("tidy", False, _lint("tidy")),
-    Suite(f"modules-{OTHER_SERIES}", False, _modules(OTHER_SERIES)),
-    Suite("asan", False, _sanitized("asan", "address;undefined")),
-    Suite("tsan", False, _sanitized("tsan", "thread")),
-    Suite("lab", False, _lab),
-    Suite(GUEST_SUITES[0], True, _guest_suite("6.1", True)),
-    Suite(GUEST_SUITES[1], False, _guest_suite(OTHER_SERIES, False)),
+    Suite("setup", _setup, quick=True),
+    Suite("build", _build, quick=True),
+    Suite("ctest", _ctest, quick=True),
+    Suite("scripts", _scripts, quick=True),
+    Suite("lint", _lint("spdx", "checkpatch", "kernel-doc", "shell", "python", "format"), quick=True),
+    Suite("sparse", _lint("modules")),
+    Suite("tidy", _lint("tidy")),
+    Suite(f"modules-{OTHER_SERIES}", _modules(OTHER_SERIES)),
+    Suite("asan", _sanitized("asan", "address;undefined")),
+    Suite("tsan", _sanitized("tsan", "thread")),
+    Suite("lab", _lab),
+    Suite(GUEST_SUITES[0], _guest_suite("6.1", lambda test: not test.long), quick=True),
+    Suite(GUEST_SUITES[1], _guest_suite(OTHER_SERIES, lambda test: test.all_kernels)),
+    Suite(GUEST_SUITES[2], _guest_suite("6.1", lambda test: test.long), long=True),
 )

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --no-setup -- 2
-# lab: --nodes 2 --no-setup --timeout 900 -- 10
+# lab-long: --nodes 2 --no-setup --timeout 3600 -- 50
 # lab-kernels: all
 #
 # modules.sh [ROUNDS]: the modules come and go, ROUNDS times in every legal
-# order (default 50; CI makes 10; the nodes share them), with and without a loopback pair.
+# order (default 50; the nodes share them), with and without a loopback pair.
 # Each illegal order is refused and leaves no trace. In the end the link works.
 set -euo pipefail
 

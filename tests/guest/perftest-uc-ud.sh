@@ -21,6 +21,6 @@ pair $port ib_write_bw -c UC -s 65536 -n 200
 pass "ib_send_lat, ib_send_bw, ib_write_lat, ib_write_bw over UC"
 pair $port ib_send_lat -c UD
 pair $port ib_send_lat -c UD -e -n 200
-pair $port ib_send_lat -c UD -a -n 50
+pair $port ib_send_lat -c UD -a -n 20
 pair $port ib_send_bw -c UD -n 500
 pass "ib_send_lat, ib_send_bw over UD"

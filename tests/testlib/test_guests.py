@@ -35,6 +35,11 @@ class Header(unittest.TestCase):
         self.assertEqual((first.all_kernels, second.all_kernels), (True, False))
         self.assertEqual((second.name, second.options, second.quick), ("demo.2", ("--nodes", "3"), False))
 
+    def test_long_runs_are_marked(self):
+        first, second = tests_of("# lab:\n# lab-long: --timeout 9 -- 50\n")
+        self.assertEqual((first.long, second.long), (False, True))
+        self.assertEqual((second.name, second.args, second.timeout()), ("demo.2", ("50",), 9))
+
     def test_arguments_stand_behind_two_dashes(self):
         (test,) = tests_of("# lab: --smp 2 -- 'two words' x\n")
         self.assertEqual((test.options, test.args), (("--smp", "2"), ("two words", "x")))
