@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+// What it costs to register memory, from 4 KiB to as much as there is: pages
+// that are there already, small ones and huge ones; ibv_dereg_mr for itself.
+// The device is RDMA_DEV of the environment, or the first.
+#include <benchmark/benchmark.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace ropcie {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kSmallest = 4096;
+constexpr size_t kLargest = size_t{1} << 30;
+
+struct CloseDevice {
+  void operator()(ibv_context* context) const { ibv_close_device(context); }
+};
+struct DeallocPd {
+  void operator()(ibv_pd* pd) const { ibv_dealloc_pd(pd); }
+};
+
+class Domain {
+ public:
+  Domain() {
+    const char* name = std::getenv("RDMA_DEV");
+    ibv_device** list = ibv_get_device_list(nullptr);
+    for (ibv_device** at = list; at != nullptr && *at != nullptr; ++at) {
+      if (name == nullptr || std::strcmp(ibv_get_device_name(*at), name) == 0) {
+        context_.reset(ibv_open_device(*at));
+        break;
+      }
+    }
+    ibv_free_device_list(list);
+    if (context_ != nullptr) {
+      pd_.reset(ibv_alloc_pd(context_.get()));
+    }
+  }
+  [[nodiscard]] ibv_pd* pd() const { return pd_.get(); }
+
+ private:
+  std::unique_ptr<ibv_context, CloseDevice> context_;
+  std::unique_ptr<ibv_pd, DeallocPd> pd_;
+};
+
+// Memory whose pages are there.
+class Memory {
+ public:
+  Memory(size_t length, bool huge) : length_(length) {
+    void* map = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) {
+      return;
+    }
+    start_ = map;
+    madvise(map, length, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    std::memset(map, 1, length);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+    if (start_ != nullptr) {
+      munmap(start_, length_);
+    }
+  }
+  [[nodiscard]] void* start() const { return start_; }
+
+ private:
+  size_t length_;
+  void* start_ = nullptr;
+};
+
+double Seconds(Clock::time_point from) {
+  return std::chrono::duration<double>(Clock::now() - from).count();
+}
+
+// Times one of the two calls; the other is not counted.
+void Time(benchmark::State& state, bool huge, bool dereg) {
+  const Domain domain;
+  const auto length = static_cast<size_t>(state.range(0));
+  const Memory memory(length, huge);
+  if (domain.pd() == nullptr || memory.start() == nullptr) {
+    state.SkipWithError("no device, or no memory");
+    return;
+  }
+  for (auto _ : state) {
+    Clock::time_point from = Clock::now();
+    ibv_mr* mr = ibv_reg_mr(domain.pd(), memory.start(), length,
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    const double registered = Seconds(from);
+    if (mr == nullptr) {
+      state.SkipWithError("ibv_reg_mr failed");
+      return;
+    }
+    from = Clock::now();
+    ibv_dereg_mr(mr);
+    state.SetIterationTime(dereg ? Seconds(from) : registered);
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+// Half of the memory at most: the device needs some for itself.
+void Sizes(benchmark::internal::Benchmark* bench) {
+  struct sysinfo info {};
+  sysinfo(&info);
+  const uint64_t limit = uint64_t{info.totalram} * info.mem_unit / 2;
+  for (size_t length = kSmallest; length <= std::min<uint64_t>(kLargest, limit);
+       length *= 4) {
+    bench->Arg(static_cast<int64_t>(length));
+  }
+  bench->UseManualTime()->Unit(benchmark::kMicrosecond)->MinTime(0.2);
+}
+
+BENCHMARK_CAPTURE(Time, register, false, false)->Apply(Sizes);
+BENCHMARK_CAPTURE(Time, register_huge, true, false)->Apply(Sizes);
+BENCHMARK_CAPTURE(Time, deregister, false, true)->Apply(Sizes);
+
+}  // namespace
+}  // namespace ropcie
