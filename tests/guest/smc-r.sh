@@ -77,6 +77,6 @@ lab-barrier server
 [ "$(smc_qps)" -ge 1 ] || fail "SMC has no queue pair: it fell back to TCP"
 [ $(($(rdma_bytes "$RDMA_DEV") - before)) -gt $((2 * 4 * mib << 20)) ] ||
 	fail "the data did not come over $RDMA_DEV"
-lab-barrier done
+lab-barrier over
 modprobe -r smc || fail "smc does not unload"
 pass "$mib MiB to and fro, four times, over SMC-R"
