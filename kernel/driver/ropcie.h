@@ -2,8 +2,9 @@
 /*
  * Objects and inner interfaces of ropcie.ko, the verbs provider.
  *
- * The way of a work request: post.c -> work.c -> core/requester -> ntb_if
- * | ntb_if -> rx.c -> core/responder -> cq.c -> poll. Datagrams turn off to ud.c.
+ * The way of a work request: post.c -> work.c -> send.c, core/requester
+ * -> ntb_if | ntb_if -> rx.c, core/responder -> complete.c, cq.c -> poll. Datagrams
+ * turn off to ud.c.
  *
  * Locks, outermost first. Completion handlers are called by a tasklet with none
  * of them held. Event handlers are called without the spin locks:
@@ -994,6 +995,48 @@ bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
 		   struct ropcie_after *after);
 
 /*
+ * Wait for space in the lane; qp->lock is held. Return: true when the QP was not
+ * waiting yet: the lane may have got space before the QP was on the list, so try
+ * again.
+ */
+bool ropcie_qp_block(struct ropcie_qp *qp);
+
+/* Does it wait for space in a lane to this peer? */
+bool ropcie_qp_is_blocked_by(struct ropcie_qp *qp,
+			     const struct ropcie_peer *peer);
+
+/* Wait for space in a lane no longer; qp->lock is not held. */
+void ropcie_qp_unblock(struct ropcie_qp *qp);
+
+void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane);
+enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);
+
+/* send.c */
+/**
+ * ropcie_qp_send() - send until idle, blocked, or over the budget
+ * @qp: its lock is held
+ * @budget: bytes to send at most, about
+ * @after: what to do when the lock is released
+ *
+ * Return: true when the budget ended before the work.
+ */
+bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget,
+		    struct ropcie_after *after);
+
+/* complete.c */
+/*
+ * Completions that are due; an error among them ends the QP. Of an unreliable
+ * one it ends the send queue only (IBTA 10.3.1.6). qp->lock is held.
+ */
+void ropcie_qp_complete_sends(struct ropcie_qp *qp, struct ropcie_after *after);
+
+/*
+ * Flush both queues; qp->lock is held. Return: true when there is more, because
+ * somebody posts all the while: the QP is to be run again.
+ */
+bool ropcie_qp_flush(struct ropcie_qp *qp, struct ropcie_after *after);
+
+/*
  * Raise events, and end a QP that has lost a completion; no spin lock of the
  * driver is held.
  */
@@ -1014,23 +1057,6 @@ static inline void ropcie_after_event(struct ropcie_after *after,
  * queue first.
  */
 void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after);
-
-/*
- * Wait for space in the lane; qp->lock is held. Return: true when the QP was not
- * waiting yet: the lane may have got space before the QP was on the list, so try
- * again.
- */
-bool ropcie_qp_block(struct ropcie_qp *qp);
-
-/* Does it wait for space in a lane to this peer? */
-bool ropcie_qp_is_blocked_by(struct ropcie_qp *qp,
-			     const struct ropcie_peer *peer);
-
-/* Wait for space in a lane no longer; qp->lock is not held. */
-void ropcie_qp_unblock(struct ropcie_qp *qp);
-
-void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane);
-enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);
 
 /* answer.c */
 /**

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The end of work requests: completions of sends, flushes, the way of a queue pair
+ * to ERR, and the events of all that, which are raised without its lock.
+ */
+#include "ropcie.h"
+
+static_assert((int)ROPCIE_WC_SUCCESS == (int)IB_WC_SUCCESS);
+static_assert((int)ROPCIE_WC_LOC_LEN_ERR == (int)IB_WC_LOC_LEN_ERR);
+static_assert((int)ROPCIE_WC_LOC_QP_OP_ERR == (int)IB_WC_LOC_QP_OP_ERR);
+static_assert((int)ROPCIE_WC_LOC_PROT_ERR == (int)IB_WC_LOC_PROT_ERR);
+static_assert((int)ROPCIE_WC_WR_FLUSH_ERR == (int)IB_WC_WR_FLUSH_ERR);
+static_assert((int)ROPCIE_WC_MW_BIND_ERR == (int)IB_WC_MW_BIND_ERR);
+static_assert((int)ROPCIE_WC_BAD_RESP_ERR == (int)IB_WC_BAD_RESP_ERR);
+static_assert((int)ROPCIE_WC_REM_INV_REQ_ERR == (int)IB_WC_REM_INV_REQ_ERR);
+static_assert((int)ROPCIE_WC_REM_ACCESS_ERR == (int)IB_WC_REM_ACCESS_ERR);
+static_assert((int)ROPCIE_WC_REM_OP_ERR == (int)IB_WC_REM_OP_ERR);
+static_assert((int)ROPCIE_WC_RETRY_EXC_ERR == (int)IB_WC_RETRY_EXC_ERR);
+static_assert((int)ROPCIE_WC_RNR_RETRY_EXC_ERR ==
+	      (int)IB_WC_RNR_RETRY_EXC_ERR);
+
+static enum ib_wc_opcode wc_opcode(u8 op)
+{
+	switch (op) {
+	case ROPCIE_OP_WRITE:
+		return IB_WC_RDMA_WRITE;
+	case ROPCIE_OP_READ:
+		return IB_WC_RDMA_READ;
+	case ROPCIE_OP_CAS:
+		return IB_WC_COMP_SWAP;
+	case ROPCIE_OP_FAA:
+		return IB_WC_FETCH_ADD;
+	case ROPCIE_OP_ATOMIC_WRITE:
+		return IB_WC_ATOMIC_WRITE;
+	case ROPCIE_LOCAL_REG_MR:
+		return IB_WC_REG_MR;
+	case ROPCIE_LOCAL_INV:
+		return IB_WC_LOCAL_INV;
+	case ROPCIE_LOCAL_BIND:
+		return IB_WC_BIND_MW;
+	default:
+		return IB_WC_SEND;
+	}
+}
+
+static void count_sent(struct ropcie_qp *qp, const struct ropcie_req_comp *comp)
+{
+	switch (comp->op) {
+	case ROPCIE_OP_SEND:
+	case ROPCIE_OP_DATAGRAM:
+		ropcie_count(qp->counters, ROPCIE_TX_SEND, 1);
+		ropcie_count(qp->counters, ROPCIE_TX_SEND_BYTES, comp->length);
+		break;
+	case ROPCIE_OP_WRITE:
+	case ROPCIE_OP_ATOMIC_WRITE:
+		ropcie_count(qp->counters, ROPCIE_TX_WRITE, 1);
+		ropcie_count(qp->counters, ROPCIE_TX_WRITE_BYTES, comp->length);
+		break;
+	case ROPCIE_OP_READ:
+		ropcie_count(qp->counters, ROPCIE_TX_READ, 1);
+		ropcie_count(qp->counters, ROPCIE_TX_READ_BYTES, comp->length);
+		break;
+	case ROPCIE_OP_CAS:
+	case ROPCIE_OP_FAA:
+		ropcie_count(qp->counters, ROPCIE_TX_ATOMIC, 1);
+		break;
+	}
+}
+
+static void send_complete(struct ropcie_qp *qp,
+			  const struct ropcie_req_comp *comp,
+			  struct ropcie_after *after)
+{
+	struct ib_wc wc = {
+		.wr_id = comp->wr_id,
+		.status = (enum ib_wc_status)comp->status,
+		.opcode = wc_opcode(comp->op),
+		.byte_len = comp->length,
+		.qp = ropcie_wc_qp(qp),
+		.src_qp = qp->attr.dest_qp_num,
+		.port_num = 1,
+	};
+
+	/* Whoever polls the completion may post in its place. */
+	ropcie_uring_release(&qp->sq_uring, qp->req.tail);
+	if (!comp->status)
+		count_sent(qp, comp);
+	if (!comp->status && !(comp->flags & ROPCIE_WR_SIGNALED))
+		return;
+	/* An error is worth a solicited event (IBTA 11.4.2.2). */
+	ropcie_cq_add(to_rcq(qp->ibqp.send_cq), &wc, comp->status, after);
+}
+
+void ropcie_qp_flush_sends(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	u32 left = qp->sq_max_wr;
+	struct ropcie_req_comp comp;
+	u32 pulled;
+
+	/* Not for ever, when somebody posts all the while. */
+	do {
+		pulled = ropcie_pull_sends(qp);
+		while (ropcie_req_flush(&qp->req, &comp))
+			send_complete(qp, &comp, after);
+		left -= min(left, pulled);
+	} while (pulled && left);
+}
+
+bool ropcie_qp_flush(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	u32 left = qp->rq.max_wr + 1;
+
+	ropcie_qp_flush_sends(qp, after);
+	while (left && ropcie_recv_current(qp)) {
+		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR, after);
+		left--;
+	}
+	return !left || ropcie_sends_left(qp);
+}
+
+void ropcie_qp_complete_sends(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	struct ropcie_req_comp comp;
+
+	while (ropcie_req_complete(&qp->req, &comp))
+		send_complete(qp, &comp, after);
+	if (!qp->req.error || qp->state == IB_QPS_ERR)
+		return;
+	if (ropcie_is_reliable(qp)) {
+		ropcie_qp_to_error(qp, after);
+		return;
+	}
+	WRITE_ONCE(qp->state, IB_QPS_SQE);
+	ropcie_qp_flush_sends(qp, after);
+}
+
+void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	lockdep_assert_held(&qp->lock);
+	if (qp->state == IB_QPS_RESET)
+		return;
+	if (!qp->rsp.dead)
+		ropcie_qp_stop_answering(qp);
+	/* It takes nothing from a shared queue any more (IBTA 11.6.3.4). */
+	if (qp->srq && qp->state != IB_QPS_ERR && !ropcie_is_xrc_target(qp))
+		ropcie_after_event(after, IB_EVENT_QP_LAST_WQE_REACHED);
+	WRITE_ONCE(qp->state, IB_QPS_ERR);
+	ropcie_uring_want_call(&qp->rq.uring, true);
+	/*
+	 * Either the flush finds a receive, or its poster finds ERR. Pairs
+	 * with the barrier in ropcie_post_recv().
+	 */
+	smp_mb();
+	ropcie_qp_complete_sends(qp, after);
+	if (ropcie_qp_flush(qp, after))
+		ropcie_qp_schedule(qp);
+}
+
+static void raise_cq_error(struct ropcie_cq *cq)
+{
+	struct ib_event event = {
+		.device = cq->ibcq.device,
+		.element.cq = &cq->ibcq,
+		.event = IB_EVENT_CQ_ERR,
+	};
+
+	if (cq->ibcq.event_handler)
+		cq->ibcq.event_handler(&event, cq->ibcq.cq_context);
+}
+
+/*
+ * The consumer will never hear of a work request: its QP is of no more use
+ * (IBTA 11.6.3.2).
+ */
+static void completion_lost(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	spin_lock_bh(&qp->lock);
+	if (qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET) {
+		ropcie_req_fail(&qp->req, ROPCIE_WC_WR_FLUSH_ERR);
+		ropcie_qp_to_error(qp, after);
+		ropcie_after_event(after, IB_EVENT_QP_FATAL);
+	}
+	spin_unlock_bh(&qp->lock);
+}
+
+static void raise_srq_limit(struct ropcie_srq *srq)
+{
+	struct ib_event event = {
+		.device = srq->ibsrq.device,
+		.element.srq = &srq->ibsrq,
+		.event = IB_EVENT_SRQ_LIMIT_REACHED,
+	};
+
+	if (srq->ibsrq.event_handler)
+		srq->ibsrq.event_handler(&event, srq->ibsrq.srq_context);
+}
+
+void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	struct ib_event event = {
+		.device = qp->ibqp.device,
+		.element.qp = &qp->ibqp,
+	};
+	unsigned int bit;
+	int i;
+
+	if (after->lost)
+		completion_lost(qp, after);
+	for (i = 0; i < ARRAY_SIZE(after->overflow); i++)
+		if (after->overflow[i])
+			raise_cq_error(after->overflow[i]);
+	if (after->srq_limit)
+		raise_srq_limit(after->srq_limit);
+	for (i = 0; i < ARRAY_SIZE(after->held); i++)
+		if (after->held[i])
+			ropcie_xrc_put(after->held[i]);
+	if (!qp->ibqp.event_handler)
+		return;
+	for_each_set_bit(bit, &after->events, BITS_PER_LONG) {
+		event.event = bit;
+		qp->ibqp.event_handler(&event, qp->ibqp.qp_context);
+	}
+}

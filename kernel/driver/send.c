@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Sending: work requests of a queue pair become vectored sends, or are executed
+ * here. Runs under qp->lock, wherever the queue pair is run.
+ */
+#include "ropcie.h"
+
+/*
+ * Most runs of memory behind one record: a piece of n bytes touches at most
+ * n / PAGE_SIZE + 2 pages. One more for the header of a datagram.
+ */
+#define GATHER_VECS (2 * ROPCIE_MAX_SGE + ROPCIE_FRAG / PAGE_SIZE + 1)
+/* Bytes that a local operation counts for. */
+#define LOCAL_COST 1024
+
+/* What gathering a record holds until the record is sent. */
+struct gather {
+	struct ropcie_vec vec[GATHER_VECS];
+	struct ropcie_mr *mr[ROPCIE_MAX_SGE];
+	u32 nvec;
+	u32 nmr;
+};
+
+static void gather_put(struct gather *g)
+{
+	while (g->nmr)
+		ropcie_mr_put(g->mr[--g->nmr]);
+}
+
+/*
+ * Runs of memory behind @len bytes at @off of a work request's list. False
+ * when a key or its bounds do not allow it.
+ */
+static bool gather(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
+		   u64 off, u32 len, struct gather *g)
+{
+	struct ropcie_sge_cursor cur;
+	struct ropcie_sge piece;
+
+	ropcie_sge_seek(&cur, wqe->sge, wqe->num_sge, off);
+	while (len && ropcie_sge_next(&cur, len, &piece)) {
+		struct ropcie_mr *mr = ropcie_mr_get(qp, qp->ibqp.pd, &piece,
+						      0);
+
+		if (!mr)
+			return false;
+		g->mr[g->nmr++] = mr;
+		if (ropcie_mr_map(&mr->core, piece.addr, piece.length, g->vec,
+				  GATHER_VECS, &g->nvec) != piece.length)
+			return false;
+		len -= piece.length;
+	}
+	return !len;
+}
+
+static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
+{
+	bool datagram = rec->hdr.op == ROPCIE_OP_DATAGRAM;
+	u32 len = rec->hdr.frag_len;
+	struct gather g;
+	int ret = -EACCES;
+	bool ok;
+
+	g.nvec = 0;
+	g.nmr = 0;
+	if (datagram) {
+		len = rec->wqe->length;
+		if (!ropcie_ud_fits(qp, len))
+			return 0;
+		g.vec[g.nvec++] = ropcie_ud_header(qp, rec->wqe);
+	}
+	if (rec->wqe->flags & ROPCIE_WR_INLINE) {
+		g.vec[g.nvec].base = (char *)rec->wqe->sge + rec->off;
+		g.vec[g.nvec++].len = len;
+		ok = true;
+	} else {
+		ok = gather(qp, rec->wqe, rec->off, len, &g);
+	}
+	if (ok)
+		ret = datagram ? ropcie_ud_send(qp, rec, g.vec, g.nvec) :
+				 ropcie_mq_send(&qp->tx, &rec->hdr, g.vec,
+						g.nvec);
+	gather_put(&g);
+	return ret;
+}
+
+/* A record can not be sent any more; ropcie_qp_peer_down() is to come. */
+static void link_lost(struct ropcie_qp *qp, struct ropcie_after *after)
+{
+	ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
+	ropcie_qp_to_error(qp, after);
+	ropcie_after_event(after, IB_EVENT_QP_FATAL);
+}
+
+/* IBTA 10.6.4.3; what may not be is a memory management operation error. */
+static void execute(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
+{
+	bool ok;
+
+	switch (wqe->op) {
+	case ROPCIE_LOCAL_REG_MR:
+		ok = ropcie_mr_reg(qp, wqe->rkey, wqe->access);
+		break;
+	case ROPCIE_LOCAL_INV:
+		ok = ropcie_mr_inv(qp, wqe->rkey, false);
+		break;
+	case ROPCIE_LOCAL_BIND:
+		ok = ropcie_mw_bind(qp, wqe);
+		break;
+	default:
+		ropcie_req_local_error(&qp->req, ROPCIE_WC_LOC_QP_OP_ERR);
+		return;
+	}
+	if (ok)
+		ropcie_req_executed(&qp->req);
+	else
+		ropcie_req_local_error(&qp->req, ROPCIE_WC_MW_BIND_ERR);
+}
+
+bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget, struct ropcie_after *after)
+{
+	enum ropcie_req_verdict verdict;
+	struct ropcie_req_rec rec;
+	u32 spent = 0;
+	bool more = false;
+	int ret;
+
+	for (;;) {
+		verdict = ropcie_req_next(&qp->req, &rec);
+		if (verdict != ROPCIE_REQ_SEND && verdict != ROPCIE_REQ_LOCAL)
+			break;
+		more = spent >= budget;
+		if (more)
+			break;
+		if (verdict == ROPCIE_REQ_LOCAL) {
+			execute(qp, rec.wqe);
+			spent += LOCAL_COST;
+			continue;
+		}
+		ret = send_record(qp, &rec);
+		if (ret == -EAGAIN) {
+			if (ropcie_qp_block(qp))
+				continue;
+			break;
+		}
+		if (ret == -EACCES)
+			ropcie_req_local_error(&qp->req,
+					       ROPCIE_WC_LOC_PROT_ERR);
+		else if (ret)
+			link_lost(qp, after);
+		else
+			ropcie_req_sent(&qp->req, &rec, ktime_get_ns());
+		spent += rec.hdr.frag_len + ROPCIE_SLOT_SIZE;
+	}
+	return more;
+}
