@@ -197,8 +197,10 @@ static enum ropcie_rsp_verdict write_request(struct ropcie_responder *rsp,
 					     const struct ropcie_hdr *hdr,
 					     u32 ready)
 {
+	/* It takes no resource here, but needs the leave for those that do. */
 	if (hdr->op == ROPCIE_OP_ATOMIC_WRITE &&
-	    !IS_ALIGNED(hdr->addr, ROPCIE_ATOMIC_LEN))
+	    (!IS_ALIGNED(hdr->addr, ROPCIE_ATOMIC_LEN) ||
+	     !rsp->attr.max_rd_atomic))
 		return invalid(rsp);
 	/* Immediate data come with the last record, and need a receive. */
 	if ((hdr->flags & ROPCIE_F_IMM) && !ready)

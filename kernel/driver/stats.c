@@ -162,8 +162,10 @@ int ropcie_counter_unbind_qp(struct ib_qp *ibqp)
 
 int ropcie_counter_dealloc(struct rdma_counter *counter)
 {
-	free_percpu(counters_of(counter));
+	struct ropcie_counters __percpu *counters = counters_of(counter);
+
 	xa_erase(&to_rdev(counter->device)->qp_counters, counter->id);
+	free_percpu(counters);
 	return 0;
 }
 

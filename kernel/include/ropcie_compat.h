@@ -31,7 +31,10 @@
 #define ROPCIE_BUS_UEVENT_CONST
 #endif
 
-/* Programs can ask for it where the kernel has no name for it yet. */
+/*
+ * Programs can ask for it where the kernel has no name for it yet. Its numbers are
+ * those of user space; in the kernel 9 stood for an operation that nobody had.
+ */
 #ifndef ROPCIE_HAVE_ATOMIC_WRITE
 #define IB_WR_ATOMIC_WRITE 15
 #define IB_WC_ATOMIC_WRITE ((enum ib_wc_opcode)9)

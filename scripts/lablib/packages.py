@@ -5,6 +5,8 @@ The machine's own boot set-up and services are never touched: kernels, and what
 only guests are to have, are unpacked into the lab's cache.
 """
 
+import glob
+import hashlib
 import os
 import shutil
 import subprocess
@@ -42,11 +44,16 @@ def unpack(package, version, dest):
 
 def for_guests(names):
     """Unpacks packages, and what they need that this machine lacks; the root of their files."""
-    dest = os.path.join(cache_dir("packages"), "+".join(sorted(names)))
+    cache = cache_dir("packages")
+    group = "+".join(sorted(names))
+    # What has to come with them is a matter of what is installed.
+    with open("/var/lib/dpkg/status", "rb") as status:
+        dest = os.path.join(cache, f"{group}@{hashlib.sha256(status.read()).hexdigest()[:12]}")
     root = os.path.join(dest, "root")
-    with procs.locked(os.path.join(cache_dir("packages"), ".lock")):
+    with procs.locked(os.path.join(cache, ".lock")):
         if not os.path.exists(os.path.join(dest, ".complete")):
-            shutil.rmtree(dest, ignore_errors=True)
+            for old in glob.glob(os.path.join(cache, glob.escape(group) + "@*")):
+                shutil.rmtree(old, ignore_errors=True)
             os.makedirs(root)
             _unpack(["--download-only", "--no-install-recommends", "-y", "install", *names],
                     " ".join(names), root)

@@ -13,7 +13,7 @@ from lablib.options import kernel_series
 from .guests import find, matches
 from .result import Result
 from .runner import Runner
-from .suites import BUILD, GUEST_SUITES, SUITES
+from .suites import BUILD, SUITES
 
 EPILOG = """\
 A SUITE is a name that --list shows; guests:NAME is one guest test (a pattern
@@ -35,13 +35,14 @@ def _parse(argv):
     parser.add_argument("--log-dir", metavar="DIR", help="where to keep the logs (default: in build/test-logs)")
     parser.add_argument("suites", nargs="*", metavar="SUITE")
     opts = parser.parse_args(argv)
-    names = [suite.name for suite in SUITES]
+    by_name = {suite.name: suite for suite in SUITES}
     for word in opts.suites:
         name, colon, pattern = word.partition(":")
-        if name not in names:
+        if name not in by_name:
             raise LabError(f"unknown suite '{name}' (--list shows them)")
+        belongs = by_name[name].belongs or (lambda test: False)
         for one in pattern.split(",") if colon else ():
-            if not (name in GUEST_SUITES and any(matches(test.name, one) for test in find())):
+            if not any(matches(test.name, one) for test in find() if belongs(test)):
                 raise LabError(f"'{name}:{one}' is no test (--list shows them)")
     return opts
 

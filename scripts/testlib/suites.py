@@ -30,6 +30,7 @@ class Suite:
     run: Callable
     quick: bool = False
     long: bool = False  # only when it is named
+    belongs: Callable = None  # of guest tests: which ones
 
 
 def _setup(runner):
@@ -118,7 +119,7 @@ def _modules(series):
     return run
 
 
-def _guest_suite(series, belongs):
+def _guest_suite(name, series, belongs, **when):
     """Guest tests for which BELONGS is true, on a series of kernels."""
 
     def run(runner):
@@ -134,10 +135,8 @@ def _guest_suite(series, belongs):
             total.failures += part.failures
         return total
 
-    return run
+    return Suite(name, run, belongs=belongs, **when)
 
-
-GUEST_SUITES = ("guests", f"guests-{OTHER_SERIES}", "guests-long")
 
 SUITES = (
     Suite("setup", _setup, quick=True),
@@ -151,7 +150,7 @@ SUITES = (
     Suite("asan", _sanitized("asan", "address;undefined")),
     Suite("tsan", _sanitized("tsan", "thread")),
     Suite("lab", _lab),
-    Suite(GUEST_SUITES[0], _guest_suite("6.1", lambda test: not test.long), quick=True),
-    Suite(GUEST_SUITES[1], _guest_suite(OTHER_SERIES, lambda test: test.all_kernels)),
-    Suite(GUEST_SUITES[2], _guest_suite("6.1", lambda test: test.long), long=True),
+    _guest_suite("guests", "6.1", lambda test: not test.long, quick=True),
+    _guest_suite(f"guests-{OTHER_SERIES}", OTHER_SERIES, lambda test: test.all_kernels),
+    _guest_suite("guests-long", "6.1", lambda test: test.long, long=True),
 )

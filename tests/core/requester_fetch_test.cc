@@ -162,6 +162,13 @@ TEST_F(Fetch, DepthIsHonoured) {
   ExpectComplete(3);
 }
 
+TEST_F(Fetch, DepthZeroAllowsNoAtomicWrite) {
+  req_.attr.max_rd_atomic = 0;
+  Post(1, 8, 0, ROPCIE_OP_ATOMIC_WRITE);
+  EXPECT_TRUE(SendAll().empty());
+  ExpectComplete(1, ROPCIE_WC_LOC_QP_OP_ERR);
+}
+
 TEST_F(Fetch, DepthZeroIsALocalError) {
   req_.attr.max_rd_atomic = 0;
   Post(1, 10, 0, ROPCIE_OP_WRITE);

@@ -193,6 +193,11 @@ TEST_F(FetchResponder, AtomicWriteNeedsTheRightToWrite) {
   EXPECT_EQ(Come(AtomicWrite(100)), ROPCIE_RSP_WRITE);
 }
 
+TEST_F(FetchResponder, AtomicWriteNeedsResponderResources) {
+  rsp_.attr.max_rd_atomic = 0;
+  EXPECT_EQ(Come(AtomicWrite(100)), ROPCIE_RSP_INVALID);
+}
+
 TEST_F(FetchResponder, AtomicWriteDoesNotEndAWrite) {
   const ropcie_hdr hdr = Write(100, kFirst, 2000, 1024);
   ASSERT_EQ(Come(hdr), ROPCIE_RSP_WRITE);

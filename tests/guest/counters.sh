@@ -12,7 +12,7 @@ log=/tmp/rop_hog.log
 
 # value NAME: from the text of `rdma statistic`, summed up.
 value() {
-	tr ' ' '\n' | awk -v name="$1" 'last == name { sum += $1 } { last = $1 } END { printf "%d\n", sum }'
+	tr ' ' '\n' | awk -v name="$1" 'last == name { sum += $1 } { last = $1 } END { printf "%.0f\n", sum }'
 }
 
 port_value() {
@@ -40,10 +40,19 @@ no_qp_counters() {
 }
 
 # With `auto`, each process's queue pairs of a type count by themselves.
-sent=$(port_value tx_send_bytes)
 rdma statistic qp set link "$link" auto type on || fail "no counters for each type"
 rdma statistic qp mode link "$link" | grep -q 'auto type' || fail "the mode is not shown"
 lab-barrier auto
+rop_hog --qps 2 --peer-may-die >$log 2>&1 &
+hog=$!
+retry "$patience" counts_on 0 || fail "no counter for the queue pairs of a program"
+rdma statistic qp show link "$link" | grep -q 'qp-type RC' || fail "the counter is of no type"
+lab-barrier auto-seen
+pkill -KILL -x rop_hog || true
+wait "$hog" 2>/dev/null || true
+retry "$patience" no_qp_counters || fail "$(qp_counters) counters are left of a program that was killed"
+lab-barrier auto-killed
+sent=$(port_value tx_send_bytes)
 pair 18515 ib_send_bw -s 4096 -n 500
 if [ "$NODE" = 2 ]; then
 	[ "$(port_value tx_send_bytes)" = $((sent + 4096 * 500)) ] ||

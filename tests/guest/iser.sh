@@ -32,7 +32,7 @@ stop_target() {
 	rm "$group/lun/lun_0/ram"
 	rmdir "$group/np/$SERVER:3260" "$group/lun/lun_0" "$group" "$target/iscsi/$iqn" $target/iscsi
 	rmdir $disk "${disk%/*}"
-	modprobe -r ib_isert iscsi_target_mod || fail "ib_isert does not unload"
+	retry 20 modprobe -r ib_isert iscsi_target_mod || fail "ib_isert does not unload"
 }
 
 disk_is_there() {
@@ -53,15 +53,18 @@ log_in() {
 log_out() {
 	iscsiadm -m node -T $iqn -p "$SERVER" -I iser --logout || fail "no logout"
 	iscsiadm -k 0 2>/dev/null || pkill iscsid
-	modprobe -r ib_iser || fail "ib_iser does not unload"
+	retry 20 modprobe -r ib_iser || fail "ib_iser does not unload"
 }
 
 io() {
+	local status=0
+
 	timeout 120 fio --name=io --filename=/dev/sda --direct=1 --ioengine=libaio \
 		--verify=crc32c --verify_fatal=1 --group_reporting --minimal "$@" \
-		>"$LAB_OUT/fio" 2>&1 || {
+		>"$LAB_OUT/fio" 2>&1 || status=$?
+	[ $status = 0 ] || {
 		cat "$LAB_OUT/fio"
-		fail "fio $* ended with status $?"
+		fail "fio $* ended with status $status"
 	}
 	pass "fio $*"
 }

@@ -54,11 +54,14 @@ disconnect() {
 }
 
 io() {
+	local status=0
+
 	timeout 120 fio --name=io --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio \
 		--verify=crc32c --verify_fatal=1 --group_reporting --minimal "$@" \
-		>"$LAB_OUT/fio" 2>&1 || {
+		>"$LAB_OUT/fio" 2>&1 || status=$?
+	[ $status = 0 ] || {
 		cat "$LAB_OUT/fio"
-		fail "fio $* ended with status $?"
+		fail "fio $* ended with status $status"
 	}
 	pass "fio $*"
 }

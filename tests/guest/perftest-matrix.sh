@@ -4,7 +4,7 @@
 #
 # All of perftest's programs that it packs for verbs, over each service that they
 # know, with every set of the options that change what verbs are used. Node 1
-# writes the table of docs/perftest.md to perftest.md in the logs.
+# writes a table of them to perftest.md in the logs.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 

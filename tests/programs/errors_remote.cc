@@ -4,7 +4,9 @@
 // those of the InfiniBand Architecture Specification, volume 1, chapter 9.7.5.
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -443,6 +445,45 @@ void AtomicWriteOfFourBytes(ErrorCase& test) {
   test.Step();
 }
 
+// All ones and all zeros in turn: who looks at the word sees one or the other.
+void AtomicWritesAreWhole(ErrorCase& test) {
+  constexpr uint64_t kWrites = 500;
+  constexpr uint64_t kLast = 0x1111111111111111;
+  QpConfig config = Config(RemoteCase());
+  config.send_ops = IBV_QP_EX_WITH_ATOMIC_WRITE;
+  const Connection connection = Connect(test.device, test.side, config);
+  const Piece piece = test.arena.Take(8, 0, false);
+  auto* word = reinterpret_cast<uint64_t*>(test.arena.At(piece.offset));
+  *word = 0;
+  const MrPtr mr = RegisterMr(test.device, word, piece.length,
+                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  const Target target = test.side.channel.Exchange(
+      Target{reinterpret_cast<uintptr_t>(word), mr->rkey});
+  if (test.requester) {
+    ibv_qp_ex* qp = ibv_qp_to_qp_ex(connection.qp.get());
+    for (uint64_t i = 0; i <= kWrites; ++i) {
+      const uint64_t value = i == kWrites ? kLast : i % 2 - 1;
+      ibv_wr_start(qp);
+      qp->wr_id = i;
+      qp->wr_flags = IBV_SEND_SIGNALED;
+      ibv_wr_atomic_write(qp, target.rkey, target.addr, &value);
+      test.report.ExpectErrno(ibv_wr_complete(qp), {0}, "ibv_wr_complete");
+      WaitForSuccess(connection.send_cq.get(), test.side.options.timeout_s,
+                     "an atomic write");
+    }
+  } else {
+    const auto end = std::chrono::steady_clock::now() +
+                     std::chrono::seconds(test.side.options.timeout_s);
+    uint64_t seen = 0;
+    do {
+      seen = std::atomic_ref(*word).load();
+    } while ((seen == 0 || ~seen == 0) &&
+             std::chrono::steady_clock::now() < end);
+    test.report.Expect(seen == kLast, "the word was ", seen);
+  }
+  test.Step();
+}
+
 // ibv_wr_atomic_write() takes the value when it is called; fenced between two
 // atomics, each of which says what it found.
 void AtomicWriteThatIsBuilt(ErrorCase& test) {
@@ -471,6 +512,7 @@ void AtomicWriteThatIsBuilt(ErrorCase& test) {
       if (i == 0) {
         uint64_t value = kValue;
         qp->wr_id = 7;
+        qp->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE;
         ibv_wr_atomic_write(qp, target.rkey, target.addr, &value);
         value = 0;
       }
@@ -502,7 +544,14 @@ std::vector<NamedCase> AtomicWriteCases() {
   cases.push_back(
       Case("atomic write", {.opcode = IBV_WR_ATOMIC_WRITE, .length = 8}));
   cases.push_back({"atomic write that is built", AtomicWriteThatIsBuilt});
+  cases.push_back({"atomic writes are whole", AtomicWritesAreWhole});
   cases.push_back({"atomic write of four bytes", AtomicWriteOfFourBytes});
+  cases.push_back(Case("atomic write on a QP that may have none outstanding",
+                       {.opcode = IBV_WR_ATOMIC_WRITE,
+                        .length = 8,
+                        .status = IBV_WC_LOC_QP_OP_ERR,
+                        .responder_fails = false,
+                        .rd_atomic = 0}));
   cases.push_back(Case("atomic write at an odd address",
                        {.opcode = IBV_WR_ATOMIC_WRITE,
                         .length = 8,

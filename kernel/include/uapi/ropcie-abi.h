@@ -24,7 +24,7 @@
  * ib_device_ops.uverbs_abi_ver; shown in /sys/class/infiniband_verbs/.../
  * abi_version. Raised only for a change that feature bits cannot express.
  */
-#define ROPCIE_ABI_VERSION 1
+#define ROPCIE_ABI_VERSION 2
 
 /*
  * The ib_device's driver_id is RDMA_DRIVER_UNKNOWN, which other out-of-tree

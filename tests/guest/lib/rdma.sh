@@ -90,7 +90,7 @@ rdma_bytes() {
 	local counters=/sys/class/infiniband/$1/ports/1/hw_counters
 
 	cat "$counters"/{tx,rx}_{send,write,read}_bytes |
-		awk '{ sum += $1 } END { printf "%d\n", sum }'
+		awk '{ sum += $1 } END { printf "%.0f\n", sum }'
 }
 
 # Objects that a process holds, of any device; the kernel's own have no pid.
