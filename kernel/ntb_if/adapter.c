@@ -214,8 +214,6 @@ int ropcie_adapter_poll(struct ropcie_adapter *a)
 
 	if (READ_ONCE(a->last_poll) != now)
 		WRITE_ONCE(a->last_poll, now);
-	if (READ_ONCE(a->watched))
-		WRITE_ONCE(a->watched, false);
 	rcu_read_lock();
 	if (!READ_ONCE(a->running))
 		goto out;

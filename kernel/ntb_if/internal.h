@@ -58,6 +58,7 @@ struct ropcie_backend;
  * @polled: callers of ropcie_adapter_poll() drain it, @thread only watches
  * @own_until: jiffies; no poller takes it over before, because the last one
  *	left records lying
+ * @own_for: jiffies; how long the next time
  * @armed: the peer has been asked for a doorbell, and none came yet
  * @arm: last arm value written to the peer
  * @space_rung: last want_space value of the peer that was answered
@@ -92,6 +93,7 @@ struct ropcie_lane {
 	bool rx_up;
 	bool polled;
 	unsigned long own_until;
+	unsigned long own_for;
 	bool armed;
 	u32 arm;
 	u32 space_rung;
@@ -168,7 +170,6 @@ struct ropcie_peer {
  * @mac: own hardware address
  * @node_guid: own node GUID
  * @last_poll: jiffies at the last ropcie_adapter_poll()
- * @watched: a thread wants to know if the polls go on; the next one clears it
  * @last_arm: jiffies at the last ropcie_adapter_arm()
  * @doorbells: counter: doorbells received
  * @link_ups: counter
@@ -194,7 +195,6 @@ struct ropcie_adapter {
 	u8 mac[ETH_ALEN];
 	u64 node_guid;
 	unsigned long last_poll;
-	bool watched;
 	unsigned long last_arm;
 	atomic64_t doorbells;
 	atomic64_t link_ups;

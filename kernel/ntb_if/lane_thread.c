@@ -15,7 +15,7 @@
  * its sends and then look at memory that the peer writes: a lane whose records
  * nobody comes for is not taken over again for a while.
  */
-#include <linux/delay.h>
+#include <linux/hrtimer.h>
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
@@ -28,9 +28,13 @@
 /* How often the thread of a polled lane looks if the polls still go on. */
 #define ROPCIE_WATCH_JIFFIES msecs_to_jiffies(2)
 /* How long a poller may leave the records of a polled lane. */
-#define ROPCIE_WATCH_US 50
-/* So long a lane that was left is not taken over: many times what that cost. */
+#define ROPCIE_DESERTED_NS (500 * NSEC_PER_USEC)
+/*
+ * So long a lane that was left is not taken over: many times what that cost, and
+ * each time twice as long, until a poller is seen to come back.
+ */
 #define ROPCIE_OWN_JIFFIES msecs_to_jiffies(500)
+#define ROPCIE_OWN_MAX_JIFFIES msecs_to_jiffies(8000)
 /* So long after an ropcie_adapter_arm() no lane is taken over by pollers. */
 #define ROPCIE_SLEEPER_JIFFIES msecs_to_jiffies(20)
 /* A guess at what it costs to sleep and be woken. */
@@ -149,21 +153,33 @@ static void lane_sleep(struct ropcie_lane *lane)
 	spin_unlock_bh(&lane->rx_lock);
 }
 
-/* Records lie in a polled lane: does anybody come for them? */
+/*
+ * Records lie in a polled lane: does anybody come for them? A kick ends the wait,
+ * and the thread does the work.
+ */
 static void lane_watch(struct ropcie_lane *lane)
 {
-	struct ropcie_adapter *a = lane->peer->adapter;
+	ktime_t wait = ns_to_ktime(ROPCIE_DESERTED_NS);
+	u64 seen = READ_ONCE(lane->rx_records);
+	bool taken;
 
 	if (!READ_ONCE(lane->polled) || !lane_has_records(lane))
 		return;
-	WRITE_ONCE(a->watched, true);
-	usleep_idle_range(ROPCIE_WATCH_US, 2 * ROPCIE_WATCH_US);
-	if (!READ_ONCE(a->watched))
+	set_current_state(TASK_IDLE);
+	if (!READ_ONCE(lane->kicked) && !kthread_should_stop())
+		schedule_hrtimeout_range(&wait, ROPCIE_DESERTED_NS,
+					 HRTIMER_MODE_REL);
+	__set_current_state(TASK_RUNNING);
+	if (READ_ONCE(lane->kicked))
 		return;
+	taken = READ_ONCE(lane->rx_records) != seen || !lane_has_records(lane);
 	spin_lock_bh(&lane->rx_lock);
-	if (lane->polled) {
+	if (taken) {
+		lane->own_for = ROPCIE_OWN_JIFFIES;
+	} else if (lane->polled) {
 		WRITE_ONCE(lane->polled, false);
-		lane->own_until = jiffies + ROPCIE_OWN_JIFFIES;
+		lane->own_until = jiffies + lane->own_for;
+		lane->own_for = min(2 * lane->own_for, ROPCIE_OWN_MAX_JIFFIES);
 	}
 	spin_unlock_bh(&lane->rx_lock);
 }
@@ -235,6 +251,7 @@ int ropcie_lane_start_thread(struct ropcie_lane *lane)
 	ropcie_poll_init(&lane->policy, ropcie_spin_limit_ns(), ROPCIE_WAKE_NS);
 	lane->kicked = 0;
 	lane->own_until = jiffies;
+	lane->own_for = ROPCIE_OWN_JIFFIES;
 	tasklet_setup(&lane->bell, lane_bell);
 	t = kthread_create(lane_thread, lane, "ropcie-%s/%u.%u",
 			   peer->self ? "self" : "rx", peer->index,
