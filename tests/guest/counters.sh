@@ -43,7 +43,7 @@ no_qp_counters() {
 rdma statistic qp set link "$link" auto type on || fail "no counters for each type"
 rdma statistic qp mode link "$link" | grep -q 'auto type' || fail "the mode is not shown"
 lab-barrier auto
-rop_hog --qps 2 --peer-may-die >$log 2>&1 &
+rop_hog --qps 1 --peer-may-die >$log 2>&1 &
 hog=$!
 retry "$patience" counts_on 0 || fail "no counter for the queue pairs of a program"
 rdma statistic qp show link "$link" | grep -q 'qp-type RC' || fail "the counter is of no type"
@@ -53,9 +53,9 @@ wait "$hog" 2>/dev/null || true
 retry "$patience" no_qp_counters || fail "$(qp_counters) counters are left of a program that was killed"
 lab-barrier auto-killed
 sent=$(port_value tx_send_bytes)
-pair 18515 ib_send_bw -s 4096 -n 500
+pair 18515 ib_send_bw -s 4096 -n 100
 if [ "$NODE" = 2 ]; then
-	[ "$(port_value tx_send_bytes)" = $((sent + 4096 * 500)) ] ||
+	[ "$(port_value tx_send_bytes)" = $((sent + 4096 * 100)) ] ||
 		fail "the port has counted $(port_value tx_send_bytes) bytes, $sent before"
 fi
 retry "$patience" no_qp_counters || fail "$(qp_counters) counters are left of a program that ended"

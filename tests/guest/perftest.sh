@@ -17,9 +17,9 @@ pass "ibv_devices, ibv_devinfo -v"
 
 pair $port ib_send_lat
 pair $port ib_send_lat -e
-pair $port ib_send_lat -a -n 100
+pair $port ib_send_lat -a -n 20
 pair $port ib_send_bw
 pair $port ib_send_bw -e
-pair $port ib_send_bw -b -n 500
-pair $port ib_send_bw -a -n 200
+pair $port ib_send_bw -b -n 100
+pair $port ib_send_bw -a -n 30
 pass "ib_send_lat, ib_send_bw"
