@@ -35,7 +35,7 @@ static int create_ring(struct ropcie_cq *cq, u32 cqe, bool mapped,
 		cq->shared = shared;
 		return 0;
 	}
-	cq->ring = kvcalloc(cq->size, sizeof(*cq->ring), GFP_KERNEL_ACCOUNT);
+	cq->ring = kvcalloc(cq->size, sizeof(*cq->ring), ROPCIE_GFP_USER);
 	return cq->ring ? 0 : -ENOMEM;
 }
 

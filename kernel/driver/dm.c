@@ -53,11 +53,11 @@ struct ib_dm *ropcie_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *ibuc,
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!attr->length || attr->length > ROPCIE_MAX_DM_SIZE)
 		return ERR_PTR(-EINVAL);
-	dm = kzalloc(sizeof(*dm), GFP_KERNEL_ACCOUNT);
+	dm = kzalloc(sizeof(*dm), ROPCIE_GFP_USER);
 	if (!dm)
 		return ERR_PTR(-ENOMEM);
 	num = PFN_UP(attr->length);
-	dm->addr = kvcalloc(num, sizeof(*dm->addr), GFP_KERNEL_ACCOUNT);
+	dm->addr = kvcalloc(num, sizeof(*dm->addr), ROPCIE_GFP_USER);
 	ret = dm->addr && charge(dev, num) ? 0 : -ENOMEM;
 	if (ret)
 		goto err_dm;

@@ -34,12 +34,12 @@ struct ropcie_shared *ropcie_shared_alloc(struct ib_ucontext *ibuc, size_t size,
 	struct page *page;
 	int ret = -ENOMEM;
 
-	mem = kzalloc(sizeof(*mem), GFP_KERNEL_ACCOUNT);
+	mem = kzalloc(sizeof(*mem), ROPCIE_GFP_USER);
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
-	mem->pages = kvcalloc(num, sizeof(*mem->pages), GFP_KERNEL_ACCOUNT);
+	mem->pages = kvcalloc(num, sizeof(*mem->pages), ROPCIE_GFP_USER);
 	while (mem->pages && mem->num < num) {
-		page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+		page = alloc_page(ROPCIE_GFP_USER | __GFP_ZERO);
 		if (!page)
 			goto err_free;
 		mem->pages[mem->num++] = page;

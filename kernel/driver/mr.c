@@ -295,7 +295,7 @@ static int pinned_fill(struct ropcie_pinned *pinned)
 	size_t i = 0;
 
 	pinned->pages = kvmalloc_array(num, sizeof(*pinned->pages),
-				       GFP_KERNEL_ACCOUNT);
+				       ROPCIE_GFP_USER);
 	if (!pinned->pages)
 		return -ENOMEM;
 	for_each_sgtable_page(&pinned->umem->sgt_append.sgt, &iter, 0) {
@@ -312,7 +312,7 @@ static struct ropcie_pinned *pin(struct ib_device *ibdev, u64 start, u64 length,
 	struct ropcie_pinned *pinned;
 	int ret;
 
-	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
+	pinned = kzalloc(sizeof(*pinned), ROPCIE_GFP_USER);
 	if (!pinned)
 		return ERR_PTR(-ENOMEM);
 	refcount_set(&pinned->refs, 1);
@@ -344,7 +344,7 @@ struct ib_mr *ropcie_reg_pages(struct ib_pd *ibpd, void **addr, u32 num,
 	mr->core.page_shift = PAGE_SHIFT;
 	mr->ibmr.length = length;
 	mr->core.pages = kvmalloc_array(num, sizeof(*mr->core.pages),
-					GFP_KERNEL_ACCOUNT);
+					ROPCIE_GFP_USER);
 	if (mr->core.pages) {
 		memcpy(mr->core.pages, addr + first,
 		       (num - first) * sizeof(*addr));

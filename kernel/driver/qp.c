@@ -91,7 +91,7 @@ static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 	/* Behind its list, a datagram has its destination. */
 	if (ropcie_is_ud(qp))
 		stride = ALIGN(stride + sizeof(struct ropcie_av), sizeof(u64));
-	qp->sq_ring = kvcalloc(size, stride, GFP_KERNEL_ACCOUNT);
+	qp->sq_ring = kvcalloc(size, stride, ROPCIE_GFP_USER);
 	if (!qp->sq_ring)
 		return -ENOMEM;
 	qp->sq_max_wr = cap->max_send_wr;
@@ -102,7 +102,7 @@ static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 				 struct_size_t(struct ropcie_recv_wqe, sge,
 					       ROPCIE_MAX_SGE);
 	if (held)
-		qp->held = kzalloc(held, GFP_KERNEL_ACCOUNT);
+		qp->held = kzalloc(held, ROPCIE_GFP_USER);
 	if ((held && !qp->held) ||
 	    ropcie_rq_create(&qp->rq, cap->max_recv_wr, cap->max_recv_sge)) {
 		free_queues(qp);
@@ -125,8 +125,8 @@ static int map_queues(struct ropcie_qp *qp, struct ib_udata *udata)
 	};
 	struct ropcie_shared *shared;
 
-	qp->sq_uwqe = kmalloc(want[0].stride, GFP_KERNEL_ACCOUNT);
-	qp->rq.uwqe = kmalloc(want[1].stride, GFP_KERNEL_ACCOUNT);
+	qp->sq_uwqe = kmalloc(want[0].stride, ROPCIE_GFP_USER);
+	qp->rq.uwqe = kmalloc(want[1].stride, ROPCIE_GFP_USER);
 	if (!qp->sq_uwqe || !qp->rq.uwqe)
 		return -ENOMEM;
 	shared = ropcie_map_queue(udata, NULL, want, ARRAY_SIZE(want));

@@ -44,6 +44,13 @@
 #include "ropcie_compat.h"
 #include "uapi/ropcie-abi.h"
 
+/*
+ * Memory behind what a process asks for: at its cgroup's expense, and where there
+ * is no more, it is told so and not killed.
+ */
+#define ROPCIE_GFP_USER                                                        \
+	(GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
 #define ROPCIE_MAX_SGE 32
 #define ROPCIE_MAX_WR 16384
 #define ROPCIE_MAX_CQE BIT(20)

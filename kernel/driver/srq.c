@@ -20,7 +20,7 @@ int ropcie_rq_create(struct ropcie_rq *rq, u32 max_wr, u32 max_sge)
 	rq->max_wr = max_wr;
 	rq->max_sge = max_sge;
 	spin_lock_init(&rq->post_lock);
-	rq->ring = kvcalloc(rq->size, rq->stride, GFP_KERNEL_ACCOUNT);
+	rq->ring = kvcalloc(rq->size, rq->stride, ROPCIE_GFP_USER);
 	return rq->ring ? 0 : -ENOMEM;
 }
 
@@ -53,7 +53,7 @@ static int map_srq(struct ropcie_srq *srq, struct ib_udata *udata)
 	struct ropcie_uring_want want = ropcie_rq_uring(&srq->rq);
 	struct ropcie_shared *shared;
 
-	srq->rq.uwqe = kmalloc(want.stride, GFP_KERNEL_ACCOUNT);
+	srq->rq.uwqe = kmalloc(want.stride, ROPCIE_GFP_USER);
 	if (!srq->rq.uwqe)
 		return -ENOMEM;
 	shared = ropcie_map_queue(udata, NULL, &want, 1);

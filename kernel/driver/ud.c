@@ -60,7 +60,7 @@ int ropcie_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	/* The kernel's own have none: a program can not use them up. */
 	ret = xa_alloc_cyclic_irq(&dev->ahs, &ah->number, ah,
 				  XA_LIMIT(1, ROPCIE_MAX_AH), &dev->next_ah,
-				  GFP_KERNEL_ACCOUNT);
+				  ROPCIE_GFP_USER);
 	if (ret < 0)
 		return ret == -EBUSY ? -ENOMEM : ret;
 	resp.number = ah->number;
@@ -354,7 +354,7 @@ int ropcie_attach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 	struct member *m;
 	int ret = 0;
 
-	m = kzalloc(sizeof(*m), GFP_KERNEL_ACCOUNT);
+	m = kzalloc(sizeof(*m), ROPCIE_GFP_USER);
 	if (!m)
 		return -ENOMEM;
 	m->gid = *gid;
