@@ -47,16 +47,17 @@ transfer() {
 	pass "$1: $size bytes each way, compared"
 }
 
-# all_answered NAME PING-ARGUMENT...: but perhaps the last, for which ping waits
-# only as long as two others took.
+# all_answered NAME PING-ARGUMENT...: but perhaps the last ones, for which ping waits
+# only as long as two others took: as many as were under way at once ("pipe").
 all_answered() {
-	local name=$1 said sent received
+	local name=$1 said sent received under_way
 
 	shift
 	said=$(ping -q "$@" "10.78.0.$other")
 	sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' <<<"$said")
 	received=$(sed -n 's/.*transmitted, \([0-9]*\) received.*/\1/p' <<<"$said")
-	if [ "${sent:-0}" = 0 ] || [ "$received" -lt $((sent - 1)) ]; then
+	under_way=$(sed -n 's/.*, pipe \([0-9]*\)$/\1/p' <<<"$said")
+	if [ "${sent:-0}" = 0 ] || [ "$received" -lt $((sent - ${under_way:-1})) ]; then
 		fail "$name: ping $*: $said"
 	fi
 }
