@@ -222,8 +222,7 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 		return ROPCIE_REQ_IDLE;
 	if (ropcie_op_is_local(wqe->op))
 		return local_op(req, wqe, rec);
-	if (!req->attr.unreliable && ropcie_op_reliable(wqe->op) &&
-	    !req->attr.max_rd_atomic) {
+	if (ropcie_op_reliable(wqe->op) && !req->attr.max_rd_atomic) {
 		/* It could never be sent (IBTA 10.2.5, initiator depth). */
 		ropcie_req_local_error(req, ROPCIE_WC_LOC_QP_OP_ERR);
 		return ROPCIE_REQ_WAIT;

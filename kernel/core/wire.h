@@ -206,7 +206,8 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @credits: ACK: receive work requests ready beyond @msn
  * @syndrome: ACK: enum ropcie_syndrome
  * @timer: ACK: RNR timer code (IBTA table 45), 0 to 31
- * @rkey: first record of a WRITE, READ, CAS, FAA, ATOMIC_WRITE: key of the remote memory
+ * @rkey: first record of a WRITE, READ, CAS, FAA, ATOMIC_WRITE: key of the remote
+ *	memory
  * @addr: its address there. With @rkey also where the payload of a READ_RESP
  *	comes from; that is not encoded
  * @compare_add: CAS: value to compare with; FAA: value to add
@@ -260,7 +261,7 @@ static inline bool ropcie_op_connected(u8 op)
 	       ropcie_op_fetches(op);
 }
 
-/* Those of them that only a reliable one knows (IBTA table 46). */
+/* Those of them that only a reliable one knows. */
 static inline bool ropcie_op_reliable(u8 op)
 {
 	return op == ROPCIE_OP_ATOMIC_WRITE || ropcie_op_fetches(op);

@@ -34,8 +34,6 @@ static const uint32_t rc_opcodes =
 	OP(ATOMIC_CMP_AND_SWP) | OP(ATOMIC_FETCH_AND_ADD);
 /* What no uverbs command carries. */
 static const uint32_t mapped_opcodes = OP(BIND_MW) | OP(LOCAL_INV);
-static const uint32_t mapped_rc_opcodes = OP(BIND_MW) | OP(LOCAL_INV) |
-					  OP(ATOMIC_WRITE);
 static const uint32_t inline_opcodes = OP(SEND) | OP(SEND_WITH_IMM) |
 				       OP(SEND_WITH_INV) | OP(RDMA_WRITE) |
 				       OP(RDMA_WRITE_WITH_IMM) |
@@ -43,16 +41,18 @@ static const uint32_t inline_opcodes = OP(SEND) | OP(SEND_WITH_IMM) |
 
 static uint32_t carried_opcodes(const struct ropcie_qp *qp)
 {
-	bool mapped = qp->map.addr;
+	uint32_t more = qp->map.addr ? mapped_opcodes : 0;
+	uint32_t reliable = more ? rc_opcodes | more | OP(ATOMIC_WRITE) :
+				   rc_opcodes;
 
 	switch (qp->vqp.qp.qp_type) {
 	case IBV_QPT_RC:
-		return rc_opcodes | (mapped ? mapped_rc_opcodes : 0);
+		return reliable;
 	case IBV_QPT_UC:
-		return uc_opcodes | (mapped ? mapped_opcodes : 0);
+		return uc_opcodes | more;
 	case IBV_QPT_XRC_SEND:
 		/* No uverbs command has a field for the SRQ's number. */
-		return mapped ? rc_opcodes | mapped_rc_opcodes : 0;
+		return more ? reliable : 0;
 	case IBV_QPT_UD:
 		return OP(SEND) | OP(SEND_WITH_IMM);
 	case IBV_QPT_RAW_PACKET:
