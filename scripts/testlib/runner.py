@@ -6,6 +6,7 @@ Knows nothing of what the suites are.
 
 import os
 import subprocess
+import time
 
 from lablib import procs
 from lablib.common import TOP
@@ -14,6 +15,7 @@ from . import guests, result
 from .result import Result
 
 _TIMED_OUT = 124
+_WATCH_PERIOD = 2  # seconds
 
 
 class Runner:
@@ -34,20 +36,32 @@ class Runner:
         """Is a guest test among those that were asked for?"""
         return guests.matches(name, self._pattern)
 
-    def command(self, name, argv, timeout):
-        """Runs argv with its output in NAME.log; its exit status and output."""
+    def command(self, name, argv, timeout, watch=None):
+        """Runs argv with its output in NAME.log; its exit status and output.
+
+        watch: called with the output so far, now and then and at the end.
+        """
         log = os.path.join(self.log_dir, name + ".log")
+        end = time.monotonic() + timeout
+        status = None
         with open(log, "wb") as out:
             child = procs.spawn(argv, stdout=out, stderr=subprocess.STDOUT, cwd=TOP)
             try:
-                status = child.wait(timeout=timeout)
-            except subprocess.TimeoutExpired:
-                out.write(f"\ntimed out after {timeout} s\n".encode())
-                status = _TIMED_OUT
+                while status is None:
+                    try:
+                        status = child.wait(timeout=min(max(end - time.monotonic(), 0), _WATCH_PERIOD))
+                    except subprocess.TimeoutExpired:
+                        if time.monotonic() >= end:
+                            out.write(f"\ntimed out after {timeout} s\n".encode())
+                            status = _TIMED_OUT
+                        elif watch:
+                            watch(_read(log))
             finally:
                 procs.kill(child)
-        with open(log, encoding="utf-8", errors="replace") as text:
-            return status, text.read()
+        output = _read(log)
+        if watch:
+            watch(output)
+        return status, output
 
     def cmake(self, name, build, *definitions):
         """Configures and builds; the exit status."""
@@ -79,10 +93,15 @@ class Runner:
         options = (*tests[0].options, "--timeout", str(limit * len(tests)))
         script = os.path.join(TOP, "scripts", "testlib", "batch")
         command = guests.lab_command(kernel, logs, options, script, names, str(limit))
-        status, output = self.command(os.path.basename(logs), command, limit * len(tests) + 600)
-        passed = guests.batch_passed(tests, output)
-        for name, seconds in passed.items():
-            self._report(f"  {name}: ok ({seconds} s)")
+        passed = {}
+
+        def report(output):
+            for name, seconds in guests.batch_passed(tests, output).items():
+                if name not in passed:
+                    passed[name] = seconds
+                    self._report(f"  {name}: ok ({seconds} s)")
+
+        status, output = self.command(os.path.basename(logs), command, limit * len(tests) + 600, report)
         total = Result(passed=len(passed))
         rest = [test for test in tests if test.name not in passed]
         if status != 0 or rest:
@@ -96,6 +115,11 @@ class Runner:
             total.add(part)
             total.failures += part.failures
         return total
+
+
+def _read(path):
+    with open(path, encoding="utf-8", errors="replace") as text:
+        return text.read()
 
 
 def _lab_verdict(output):
