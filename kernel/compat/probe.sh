@@ -47,6 +47,18 @@ static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 const struct ib_device_ops ops = { .create_cq = create_cq };
 END
 
+probe REG_DMABUF_ATTRS "reg_user_mr_dmabuf takes the attribute bundle" <<'END'
+#include <rdma/ib_verbs.h>
+static struct ib_mr *reg(struct ib_pd *pd, u64 offset, u64 length, u64 virt_addr,
+			 int fd, int access, struct uverbs_attr_bundle *attrs);
+const struct ib_device_ops ops = { .reg_user_mr_dmabuf = reg };
+END
+
+probe DMA_BUF_VMAP_UNLOCKED "dma_buf_vmap() has a form that takes the lock" <<'END'
+#include <linux/dma-buf.h>
+int (*const vmap)(struct dma_buf *, struct iosys_map *) = dma_buf_vmap_unlocked;
+END
+
 probe ATOMIC_WRITE "verbs has the atomic write" <<'END'
 #include <rdma/ib_verbs.h>
 const int names[] = { IB_WR_ATOMIC_WRITE, IB_WC_ATOMIC_WRITE };

@@ -269,6 +269,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.query_ucontext = ropcie_query_ucontext,
 	.reg_dm_mr = ropcie_reg_dm_mr,
 	.reg_user_mr = ropcie_reg_user_mr,
+	.reg_user_mr_dmabuf = ropcie_reg_user_mr_dmabuf,
 	.req_notify_cq = ropcie_req_notify_cq,
 	.rereg_user_mr = ropcie_rereg_user_mr,
 	.resize_cq = ropcie_resize_cq,

@@ -88,24 +88,6 @@ int ropcie_mr_publish(struct ropcie_dev *dev, struct ropcie_mr *mr)
 	return 0;
 }
 
-struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access)
-{
-	struct ropcie_mr *mr;
-	int ret;
-
-	mr = ropcie_mr_alloc(ibpd, access);
-	if (!mr)
-		return ERR_PTR(-ENOMEM);
-	/* DMA addresses are kernel addresses: ib_device.dma_device is NULL. */
-	mr->core.length = U64_MAX;
-	ret = ropcie_mr_publish(to_rdev(ibpd->device), mr);
-	if (ret) {
-		kfree(mr);
-		return ERR_PTR(ret);
-	}
-	return &mr->ibmr;
-}
-
 static void pinned_put(struct ropcie_pinned *pinned)
 {
 	if (!refcount_dec_and_test(&pinned->refs))
@@ -118,6 +100,8 @@ static void pinned_put(struct ropcie_pinned *pinned)
 /* Nobody uses the memory any more. */
 static void mr_release_memory(struct ropcie_mr *mr)
 {
+	if (mr->dmabuf)
+		ropcie_mr_release_dmabuf(mr);
 	if (mr->pinned)
 		pinned_put(mr->pinned);
 	else
@@ -132,11 +116,33 @@ static void mr_free(struct ropcie_mr *mr)
 	kfree(mr);
 }
 
+struct ib_mr *ropcie_mr_finish(struct ib_pd *ibpd, struct ropcie_mr *mr)
+{
+	int ret = ropcie_mr_publish(to_rdev(ibpd->device), mr);
+
+	if (ret) {
+		mr_free(mr);
+		return ERR_PTR(ret);
+	}
+	return &mr->ibmr;
+}
+
+struct ib_mr *ropcie_get_dma_mr(struct ib_pd *ibpd, int access)
+{
+	struct ropcie_mr *mr;
+
+	mr = ropcie_mr_alloc(ibpd, access);
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	/* DMA addresses are kernel addresses: ib_device.dma_device is NULL. */
+	mr->core.length = U64_MAX;
+	return ropcie_mr_finish(ibpd, mr);
+}
+
 struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 			      u32 max_num_sg)
 {
 	struct ropcie_mr *mr;
-	int ret = -ENOMEM;
 
 	if (type != IB_MR_TYPE_MEM_REG)
 		return ERR_PTR(-EOPNOTSUPP);
@@ -152,13 +158,11 @@ struct ib_mr *ropcie_alloc_mr(struct ib_pd *ibpd, enum ib_mr_type type,
 				  GFP_KERNEL);
 	mr->next_pages = kvcalloc(max_num_sg, sizeof(*mr->next_pages),
 				  GFP_KERNEL);
-	if (mr->core.pages && mr->next_pages)
-		ret = ropcie_mr_publish(to_rdev(ibpd->device), mr);
-	if (ret) {
+	if (!mr->core.pages || !mr->next_pages) {
 		mr_free(mr);
-		return ERR_PTR(ret);
+		return ERR_PTR(-ENOMEM);
 	}
-	return &mr->ibmr;
+	return ropcie_mr_finish(ibpd, mr);
 }
 
 /* DMA addresses are kernel addresses: ib_device.dma_device is NULL. */
@@ -335,7 +339,6 @@ struct ib_mr *ropcie_reg_pages(struct ib_pd *ibpd, void **addr, u32 num,
 {
 	struct ropcie_mr *mr = ropcie_mr_alloc(ibpd, access);
 	u32 first = offset >> PAGE_SHIFT;
-	int ret = -ENOMEM;
 
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
@@ -345,19 +348,15 @@ struct ib_mr *ropcie_reg_pages(struct ib_pd *ibpd, void **addr, u32 num,
 	mr->ibmr.length = length;
 	mr->core.pages = kvmalloc_array(num, sizeof(*mr->core.pages),
 					ROPCIE_GFP_USER);
-	if (mr->core.pages) {
-		memcpy(mr->core.pages, addr + first,
-		       (num - first) * sizeof(*addr));
-		ret = ropcie_mr_publish(to_rdev(ibpd->device), mr);
-	}
-	if (ret) {
+	if (!mr->core.pages) {
 		mr_free(mr);
-		return ERR_PTR(ret);
+		return ERR_PTR(-ENOMEM);
 	}
-	return &mr->ibmr;
+	memcpy(mr->core.pages, addr + first, (num - first) * sizeof(*addr));
+	return ropcie_mr_finish(ibpd, mr);
 }
 
-static int mr_check_args(u64 start, u64 length, u64 iova, int access)
+int ropcie_mr_check_args(u64 start, u64 length, u64 iova, int access)
 {
 	if (access & ~(ROPCIE_MR_ACCESS | IB_ACCESS_MW_BIND |
 		       IB_ACCESS_OPTIONAL))
@@ -398,21 +397,14 @@ struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 
 	if (ropcie_udata_unknown(udata))
 		return ERR_PTR(-EOPNOTSUPP);
-	ret = mr_check_args(start, length, iova, access);
+	ret = ropcie_mr_check_args(start, length, iova, access);
 	if (ret)
 		return ERR_PTR(ret);
 	pinned = pin(ibpd->device, start, length, access);
 	if (IS_ERR(pinned))
 		return ERR_CAST(pinned);
 	mr = mr_of_user(ibpd, pinned, length, iova, access);
-	if (!mr)
-		return ERR_PTR(-ENOMEM);
-	ret = ropcie_mr_publish(to_rdev(ibpd->device), mr);
-	if (ret) {
-		mr_free(mr);
-		return ERR_PTR(ret);
-	}
-	return &mr->ibmr;
+	return mr ? ropcie_mr_finish(ibpd, mr) : ERR_PTR(-ENOMEM);
 }
 
 /*
@@ -462,7 +454,7 @@ struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 	}
 	if (!(flags & IB_MR_REREG_ACCESS))
 		access = old->core.access;
-	ret = mr_check_args(start, length, iova, access);
+	ret = ropcie_mr_check_args(start, length, iova, access);
 	if (ret)
 		return ERR_PTR(ret);
 	pinned = repin(ibmr->device, old->pinned, flags, start, length, access);

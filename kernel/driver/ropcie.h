@@ -264,6 +264,8 @@ struct ropcie_pinned {
  * @ibmr: what verbs sees
  * @core: what the engines see
  * @pinned: user memory, or NULL
+ * @dmabuf: buffer of another driver, or NULL
+ * @dmabuf_addr: where it is mapped
  * @next_pages: pages that the next fast registration gives it
  * @max_pages: most of them
  * @num_pages: how many were mapped last
@@ -281,6 +283,8 @@ struct ropcie_mr {
 	struct ib_mr ibmr;
 	struct ropcie_mr_core core;
 	struct ropcie_pinned *pinned;
+	struct dma_buf *dmabuf;
+	void *dmabuf_addr;
 	void **next_pages;
 	u32 max_pages;
 	u32 num_pages;
@@ -750,6 +754,14 @@ struct ib_mr *ropcie_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm,
 			       struct uverbs_attr_bundle *attrs);
 extern const struct uapi_definition ropcie_uapi_defs[];
 
+/* dmabuf.c */
+struct ib_mr *ropcie_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset,
+					u64 length, u64 iova, int fd,
+					int access,
+					struct ropcie_reg_dmabuf_arg *arg);
+/* Nobody uses the buffer behind the region any more. */
+void ropcie_mr_release_dmabuf(struct ropcie_mr *mr);
+
 /* stats.c */
 static inline void ropcie_count(struct ropcie_counters __percpu *counters,
 				u32 id, u64 n)
@@ -839,6 +851,10 @@ void ropcie_mr_put(struct ropcie_mr *mr);
 struct ropcie_mr *ropcie_mr_alloc(struct ib_pd *ibpd, int access);
 /* Give a complete region or window its key. Return: 0 or -ENOMEM. */
 int ropcie_mr_publish(struct ropcie_dev *dev, struct ropcie_mr *mr);
+/* The same of a region, which is freed when there is no key for it. */
+struct ib_mr *ropcie_mr_finish(struct ib_pd *ibpd, struct ropcie_mr *mr);
+/* May a region be like that? Return: 0 or an error. */
+int ropcie_mr_check_args(u64 start, u64 length, u64 iova, int access);
 /* Take the key away: nobody uses it then. Return: 0, or -EBUSY with windows. */
 int ropcie_mr_unpublish(struct ropcie_dev *dev, struct ropcie_mr *mr);
 

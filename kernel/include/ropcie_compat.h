@@ -41,6 +41,19 @@
 #define IB_DEVICE_ATOMIC_WRITE BIT_ULL(40)
 #endif
 
+/* The last argument of ib_device_ops.reg_user_mr_dmabuf. */
+#ifdef ROPCIE_HAVE_REG_DMABUF_ATTRS
+#define ropcie_reg_dmabuf_arg uverbs_attr_bundle
+#else
+#define ropcie_reg_dmabuf_arg ib_udata
+#endif
+
+/* Formerly the caller did not hold the reservation, and there was one name. */
+#ifndef ROPCIE_HAVE_DMA_BUF_VMAP_UNLOCKED
+#define dma_buf_vmap_unlocked dma_buf_vmap
+#define dma_buf_vunmap_unlocked dma_buf_vunmap
+#endif
+
 /*
  * The last argument of ib_device_ops.create_cq is a struct ropcie_cq_arg *;
  * ropcie_cq_udata() gives the driver-private data of a user's request, or

@@ -379,6 +379,36 @@ TEST(MrMap, RunLengthDoesNotWrap) {
   EXPECT_EQ(runs[1].len, 8U);
 }
 
+// Pages as dma-bufs have them; addresses are not followed here.
+TEST(MrMap, PagesMayBeAsLargeAsTheOffsetInOne) {
+  void* pages[] = {reinterpret_cast<void*>(0x100000000064),
+                   reinterpret_cast<void*>(0x200000000064)};
+  ropcie_mr_core mr{};
+  mr.pages = pages;
+  mr.page_shift = 31;
+  mr.iova = 0x1000;
+  mr.length = uint64_t{2} << 31;
+  ropcie_vec runs[2] = {};
+  uint32_t count = 0;
+  EXPECT_EQ(ropcie_mr_map(&mr, mr.iova + 0x7ffffff0, 0x30, runs, 2, &count),
+            0x30U);
+  ASSERT_EQ(count, 2U);
+  EXPECT_EQ(reinterpret_cast<uint64_t>(runs[0].base), 0x100080000054U);
+  EXPECT_EQ(runs[0].len, 0x10U);
+  EXPECT_EQ(reinterpret_cast<uint64_t>(runs[1].base), 0x200000000064U);
+  EXPECT_EQ(runs[1].len, 0x20U);
+
+  // A window far into the last of them.
+  mr.access = ROPCIE_ACCESS_MW_BIND;
+  ropcie_mr_fast fast{};
+  ropcie_mw_attr bind{};
+  bind.addr = mr.iova + 0xfffffff0;
+  bind.length = 0x10;
+  ASSERT_EQ(ropcie_mr_bind(&mr, &bind, &fast), 0);
+  EXPECT_EQ(fast.pages, pages + 1);
+  EXPECT_EQ(fast.offset, 0x7ffffff0U);
+}
+
 TEST(MrMap, RegionWithoutPagesIsMappedAsItIs) {
   ropcie_mr_core mr{};
   mr.length = UINT64_MAX;
