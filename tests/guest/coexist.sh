@@ -1,0 +1,164 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2
+#
+# A RoPCIe device beside others: rxe on its Ethernet interface, a second RoPCIe
+# device on the same host, network namespaces (shared and exclusive), addresses
+# that come and go and an interface that goes down while connections live.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+
+hog_log=/tmp/rop_hog.log
+gids=/sys/class/infiniband/$RDMA_DEV/ports/1/gids
+
+running() {
+	grep -q '^running' $hog_log
+}
+
+# A program with traffic, which has to live until stop_hog.
+start_hog() {
+	rop_hog --qps 1 --peer-may-die >$hog_log 2>&1 &
+	hog=$!
+	retry "$patience" running || fail "rop_hog does not run: $(<$hog_log)"
+	lab-barrier "hog-$1"
+}
+
+stop_hog() {
+	local before
+
+	before=$(rdma_bytes "$RDMA_DEV")
+	sleep 1
+	kill -0 "$hog" || fail "the traffic ended with $1: $(<$hog_log)"
+	[ "$(rdma_bytes "$RDMA_DEV")" -gt "$before" ] || fail "the traffic stands still after $1"
+	lab-barrier "checked-${1//[ ,]/-}"
+	pkill -KILL -x rop_hog || true
+	wait "$hog" 2>/dev/null || true
+	expect_no_user_objects "$1"
+	lab-barrier "stopped-${1//[ ,]/-}"
+	pass "$1"
+}
+
+# has_gid A.B.C.D
+has_gid() {
+	local bytes
+
+	IFS=. read -ra bytes <<<"$1"
+	grep -qF "$(printf 'ffff:%02x%02x:%02x%02x' "${bytes[@]}")" "$gids"/* 2>/dev/null
+}
+
+has_no_gid() {
+	! has_gid "$1"
+}
+
+port_is() {
+	grep -q "$1" "/sys/class/infiniband/$RDMA_DEV/ports/1/state"
+}
+
+in_namespace() {
+	ip netns exec blue "$@"
+}
+
+# The other provider's packets are frames of the interface.
+start_hog rxe
+modprobe rdma_rxe || fail "rdma_rxe does not load"
+rdma link add rxe0 type rxe netdev "$NETDEV" || fail "rxe takes no $NETDEV"
+RDMA_DEV=rxe0 pair 18515 ib_send_bw -s 4096 -n 100
+RDMA_DEV=rxe0 pair 18515 ib_write_lat -n 50
+rdma link delete rxe0
+modprobe -r rdma_rxe
+stop_hog "rxe on $NETDEV"
+
+start_hog second
+ip link add other type dummy
+ip addr add 10.99.0.1/24 dev other
+ip link set dev other up
+rdma link add second type ropcie netdev other || fail "no second device"
+ib_send_bw -d second -x "$(gid_index second)" -n 300 >/tmp/server.log 2>&1 &
+server=$!
+retry "$patience" listening 18515 || fail "no server on the second device: $(</tmp/server.log)"
+ib_send_bw -d second -x "$(gid_index second)" -n 300 127.0.0.1 >/tmp/client.log 2>&1 ||
+	fail "traffic on the second device: $(</tmp/client.log)"
+wait "$server" || fail "the second device's server: $(</tmp/server.log)"
+rdma link delete second
+ip link del other
+stop_hog "a second RoPCIe device"
+
+start_hog addresses
+for turn in 1 2 3; do
+	ip addr add "10.88.$turn.$NODE/24" dev "$NETDEV"
+	retry "$patience" has_gid "10.88.$turn.$NODE" || fail "10.88.$turn.$NODE has no GID"
+	lab-barrier "address-$turn"
+	ping -q -c1 -W5 "10.88.$turn.$((3 - NODE))" >/dev/null || fail "10.88.$turn.$((3 - NODE)) does not answer"
+	lab-barrier "pinged-$turn"
+	ip addr del "10.88.$turn.$NODE/24" dev "$NETDEV"
+	retry "$patience" has_no_gid "10.88.$turn.$NODE" || fail "the GID of 10.88.$turn.$NODE stays"
+done
+stop_hog "addresses that come and go"
+
+lab-barrier down
+if [ "$NODE" = 1 ]; then
+	ip link set dev "$NETDEV" down
+	retry "$patience" port_is DOWN || fail "the port of an interface that is down is $(cat "/sys/class/infiniband/$RDMA_DEV/ports/1/state")"
+	ip link set dev "$NETDEV" up
+	retry "$patience" port_is ACTIVE || fail "the port does not come back"
+fi
+lab-barrier up
+pair 18515 ib_send_lat -n 200
+pass "an interface that goes down and up"
+
+# Shared: the device is everybody's, its interface and its GIDs are the namespace's.
+address=10.77.0.$NODE/24
+ip netns add blue
+ip link set dev "$NETDEV" netns blue
+in_namespace ip link set dev lo up
+in_namespace ip link set dev "$NETDEV" up
+in_namespace ip addr add "$address" dev "$NETDEV"
+retry "$patience" has_gid "10.77.0.$NODE" || fail "the GID did not follow into the namespace"
+lab-barrier shared
+if [ "$NODE" = 1 ]; then
+	in_namespace ib_send_lat -F -d "$RDMA_DEV" -x "$(gid_index "$RDMA_DEV")" -n 200 >/tmp/shared.log 2>&1 &
+	server=$!
+	retry "$patience" in_namespace ss -Hltn "sport = :18515" || fail "no server in the namespace"
+fi
+lab-barrier shared-server
+sleep 1
+[ "$NODE" != 2 ] ||
+	in_namespace ib_send_lat -F -d "$RDMA_DEV" -x "$(gid_index "$RDMA_DEV")" -n 200 "$SERVER" ||
+	fail "no traffic in a namespace"
+[ "$NODE" != 1 ] || wait "$server" || fail "the namespace's server: $(</tmp/shared.log)"
+ip netns del blue
+retry "$patience" test -e "/sys/class/net/$NETDEV" || fail "the interface did not come back"
+ip link set dev "$NETDEV" up
+ip addr add "$address" dev "$NETDEV"
+retry "$patience" has_gid "10.77.0.$NODE" || fail "the GID did not come back"
+lab-barrier back
+pair 18515 ib_send_lat -n 200
+pass "a network namespace that shares the device"
+
+# Exclusive: the device is in one namespace, with its interface.
+rdma system set netns exclusive || fail "the namespaces can not be made exclusive"
+ip netns add blue
+ip link set dev "$NETDEV" netns blue
+rdma dev set "$RDMA_DEV" netns blue || fail "the device can not be moved"
+! rdma dev show "$RDMA_DEV" 2>/dev/null | grep -q . || fail "the device is still outside"
+in_namespace rdma dev show "$RDMA_DEV" | grep -q "$RDMA_DEV" || fail "the device is not inside"
+in_namespace ip link set dev lo up
+in_namespace ip link set dev "$NETDEV" up
+in_namespace ip addr add "$address" dev "$NETDEV"
+lab-barrier exclusive
+! rop_sendrecv --rounds 1 >/dev/null 2>&1 || fail "the device can be used from outside"
+lab-barrier tried
+in_namespace rop_sendrecv --rounds 3 || fail "the device can not be used inside"
+lab-barrier used
+ip netns del blue
+device_is_back() {
+	rdma dev show "$RDMA_DEV" 2>/dev/null | grep -q "$RDMA_DEV" && [ -e "/sys/class/net/$NETDEV" ]
+}
+retry "$patience" device_is_back || fail "the device did not come back"
+rdma system set netns shared
+ip link set dev "$NETDEV" up
+ip addr add "$address" dev "$NETDEV"
+retry "$patience" has_gid "10.77.0.$NODE" || fail "the GID did not come back"
+lab-barrier again
+pair 18515 ib_send_lat -n 200
+pass "a network namespace that has the device to itself"
