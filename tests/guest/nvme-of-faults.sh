@@ -1,0 +1,96 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2
+#
+# NVMe over Fabrics whose connection goes away under IO: deleted by the host,
+# closed by the target, and lost with the target's RDMA device, which comes back.
+# IO ends with an error, or goes on when the ULP has reconnected; nothing waits
+# for ever, and the data are right afterwards.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/nvmet.sh
+. "$(dirname "$0")/lib/nvmet.sh"
+
+log=$LAB_OUT/fio.$NODE
+
+start_io() {
+	fio --name=io --filename="$disk" --allow_file_create=0 --direct=1 --ioengine=libaio \
+		--rw=randrw --bs=4k --iodepth=32 --numjobs=2 --size=8m --offset_increment=8m --verify=crc32c \
+		--verify_fatal=1 --time_based --runtime="$1" --minimal >"$log" 2>&1 &
+	io=$!
+	sleep 2
+	kill -0 "$io" || fail "fio ended before its time: $(<"$log")"
+}
+
+# expect_end WHAT GOOD: fio waits for the kernel's last answer, which is GOOD (1) or
+# an error (0).
+expect_end() {
+	local status=0
+
+	timeout $((2 * patience)) tail --pid="$io" -f /dev/null || fail "fio hangs after $1"
+	wait "$io" || status=$?
+	grep -q 'verify:' "$log" && fail "wrong data after $1: $(<"$log")"
+	[ "$2" = $((status == 0 ? 1 : 0)) ] ||
+		fail "fio ended with status $status after $1: $(<"$log")"
+	pass "$1: fio ended with status $status"
+}
+
+check_data() {
+	timeout 120 fio --name=check --filename="$disk" --allow_file_create=0 --direct=1 \
+		--ioengine=libaio --rw=write --bs=64k --iodepth=8 --size=16m --verify=crc32c --verify_fatal=1 --minimal >"$log" 2>&1 ||
+		fail "the disk is of no use after $1: $(<"$log")"
+}
+
+no_controller() {
+	! ls /sys/class/nvme/nvme* >/dev/null 2>&1
+}
+
+[ "$NODE" != 1 ] || start_target
+lab-barrier target
+
+if [ "$NODE" = 2 ]; then
+	connect
+	start_io 20
+	delete_controller
+	expect_end "the host's disconnect" 0
+	retry "$patience" no_controller || fail "the controller stays"
+	connect
+	check_data "the host's disconnect"
+fi
+
+lab-barrier close
+[ "$NODE" != 2 ] || start_io 10
+lab-barrier under-io
+if [ "$NODE" = 1 ]; then
+	close_port
+	sleep 3
+	open_port
+fi
+lab-barrier reopened
+if [ "$NODE" = 2 ]; then
+	expect_end "the target's disconnect" 1
+	check_data "the target's disconnect"
+fi
+
+lab-barrier lose
+[ "$NODE" != 2 ] || start_io 20
+lab-barrier busy
+if [ "$NODE" = 1 ]; then
+	rmmod ropcie || fail "ropcie does not unload under a target"
+	close_port
+	sleep 3
+	insmod "$MODDIR"/driver/ropcie.ko || fail "ropcie does not load"
+	retry "$patience" test -e "/sys/class/net/$NETDEV" || fail "$NETDEV does not come back"
+	ip link set dev "$NETDEV" up
+	ip addr add "$SERVER/24" dev "$NETDEV"
+	open_port
+fi
+lab-barrier back
+if [ "$NODE" = 2 ]; then
+	expect_end "the loss of the target's device" 1
+	check_data "the loss of the target's device"
+	disconnect
+fi
+lab-barrier used
+[ "$NODE" != 1 ] || stop_target
+pass "the target and the host unload"
