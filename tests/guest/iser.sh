@@ -56,26 +56,13 @@ log_out() {
 	retry 20 modprobe -r ib_iser || fail "ib_iser does not unload"
 }
 
-io() {
-	local status=0
-
-	timeout 120 fio --name=io --filename=/dev/sda --direct=1 --ioengine=libaio \
-		--verify=crc32c --verify_fatal=1 --group_reporting --minimal "$@" \
-		>"$LAB_OUT/fio" 2>&1 || status=$?
-	[ $status = 0 ] || {
-		cat "$LAB_OUT/fio"
-		fail "fio $* ended with status $status"
-	}
-	pass "fio $*"
-}
-
 [ "$NODE" != 1 ] || start_target
 lab-barrier target
 if [ "$NODE" = 2 ]; then
 	log_in
 	before=$(rdma_bytes "$RDMA_DEV")
-	io --rw=randrw --bs=4k --iodepth=32 --size=16m
-	io --rw=write --bs=1m --iodepth=8 --size=${disk_mib}m
+	disk_io /dev/sda --rw=randrw --bs=4k --iodepth=32 --size=16m
+	disk_io /dev/sda --rw=write --bs=1m --iodepth=8 --size=${disk_mib}m
 	[ $(($(rdma_bytes "$RDMA_DEV") - before)) -gt $((disk_mib << 20)) ] ||
 		fail "the data did not come over $RDMA_DEV"
 	log_out

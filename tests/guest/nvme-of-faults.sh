@@ -35,12 +35,6 @@ expect_end() {
 	pass "$1: fio ended with status $status"
 }
 
-check_data() {
-	timeout 120 fio --name=check --filename="$disk" --allow_file_create=0 --direct=1 \
-		--ioengine=libaio --rw=write --bs=64k --iodepth=8 --size=16m --verify=crc32c --verify_fatal=1 --minimal >"$log" 2>&1 ||
-		fail "the disk is of no use after $1: $(<"$log")"
-}
-
 no_controller() {
 	! ls /sys/class/nvme/nvme* >/dev/null 2>&1
 }
@@ -55,7 +49,7 @@ if [ "$NODE" = 2 ]; then
 	expect_end "the host's disconnect" 0
 	retry "$patience" no_controller || fail "the controller stays"
 	connect
-	check_data "the host's disconnect"
+	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
 fi
 
 lab-barrier close
@@ -69,7 +63,7 @@ fi
 lab-barrier reopened
 if [ "$NODE" = 2 ]; then
 	expect_end "the target's disconnect" 1
-	check_data "the target's disconnect"
+	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
 fi
 
 lab-barrier lose
@@ -88,7 +82,7 @@ fi
 lab-barrier back
 if [ "$NODE" = 2 ]; then
 	expect_end "the loss of the target's device" 1
-	check_data "the loss of the target's device"
+	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
 	disconnect
 fi
 lab-barrier used

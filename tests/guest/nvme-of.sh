@@ -10,34 +10,21 @@
 # shellcheck source=tests/guest/lib/nvmet.sh
 . "$(dirname "$0")/lib/nvmet.sh"
 
-io() {
-	local status=0
-
-	timeout 120 fio --name=io --filename="$disk" --direct=1 --ioengine=libaio \
-		--verify=crc32c --verify_fatal=1 --group_reporting --minimal "$@" \
-		>"$LAB_OUT/fio" 2>&1 || status=$?
-	[ $status = 0 ] || {
-		cat "$LAB_OUT/fio"
-		fail "fio $* ended with status $status"
-	}
-	pass "fio $*"
-}
-
 [ "$NODE" != 1 ] || start_target
 lab-barrier target
 if [ "$NODE" = 2 ]; then
 	connect
 	before=$(rdma_bytes "$RDMA_DEV")
 	pass "connected: $(cat /sys/class/nvme/nvme0/address)"
-	io --rw=randwrite --bs=4k --iodepth=32 --size=16m
-	io --rw=randrw --bs=4k --iodepth=32 --numjobs=2 --size=8m --offset_increment=8m
-	io --rw=write --bs=1m --iodepth=8 --size=${disk_mib}m
+	disk_io "$disk" --rw=randwrite --bs=4k --iodepth=32 --size=16m
+	disk_io "$disk" --rw=randrw --bs=4k --iodepth=32 --numjobs=2 --size=8m --offset_increment=8m
+	disk_io "$disk" --rw=write --bs=1m --iodepth=8 --size=${disk_mib}m
 	# What fio wrote it also read back, so this is half of it at most.
 	[ $(($(rdma_bytes "$RDMA_DEV") - before)) -gt $((disk_mib << 20)) ] ||
 		fail "the data did not come over $RDMA_DEV"
 	disconnect
 	connect
-	io --rw=randrw --bs=16k --iodepth=16 --size=16m
+	disk_io "$disk" --rw=randrw --bs=16k --iodepth=16 --size=16m
 	disconnect
 fi
 lab-barrier used

@@ -109,3 +109,18 @@ no_user_objects() {
 expect_no_user_objects() {
 	retry 20 no_user_objects || fail "left behind after $1:"$'\n'"$(user_objects)"
 }
+
+# disk_io DISK FIO-OPTION...: every byte is verified.
+disk_io() {
+	local disk=$1 status=0
+
+	shift
+	timeout 120 fio --name=io --filename="$disk" --allow_file_create=0 --direct=1 --ioengine=libaio \
+		--verify=crc32c --verify_fatal=1 --group_reporting --minimal "$@" \
+		>"$LAB_OUT/fio" 2>&1 || status=$?
+	[ $status = 0 ] || {
+		cat "$LAB_OUT/fio"
+		fail "fio $* ended with status $status"
+	}
+	pass "fio $*"
+}
