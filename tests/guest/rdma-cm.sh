@@ -54,9 +54,33 @@ between() {
 	pass "${client[*]}"
 }
 
+# connects COUNT: so many at once; cmtime's server does not end by itself.
+connects() {
+	number=$((number + 1))
+	if [ "$NODE" = 1 ]; then
+		cmtime -c "$1" >"$server_log" 2>&1 &
+		pid=$!
+		retry "$patience" listens || fail "cmtime does not listen: $(<"$server_log")"
+	fi
+	lab-barrier "connects-$number"
+	[ "$NODE" != 2 ] || timeout 100 cmtime -s "$SERVER" -c "$1" >"$LAB_OUT/client" 2>&1 ||
+		fail "cmtime -c $1 ended with status $?: $(<"$LAB_OUT/client")"
+	lab-barrier "connected-$number"
+	if [ "$NODE" = 1 ]; then
+		kill "$pid"
+		wait "$pid" || true
+	else
+		sed -n 's/^connect  /cmtime: &/p' "$LAB_OUT/client"
+	fi
+	expect_no_user_objects "cmtime"
+	pass "cmtime -c $1"
+}
+
 between rping -s -v -V -C 20 -- rping -c -a "$SERVER" -v -V -C 20
 between rping -s -S 32768 -V -C 10 -- rping -c -a "$SERVER" -S 32768 -V -C 10
 between rdma_server -- rdma_client -s "$SERVER"
+between rdma_xserver -c r -- rdma_xclient -s "$SERVER" -c r
+between rdma_xserver -c x -- rdma_xclient -s "$SERVER" -c x
 between ucmatose -c 4 -C 10 -- ucmatose -s "$SERVER" -c 4 -C 10
 between udaddy -c 2 -C 10 -- udaddy -s "$SERVER" -c 2 -C 10
 between mckey -b 10.77.0.1 -m 239.10.20.30 -C 10 -- mckey -b 10.77.0.2 -m 239.10.20.30 -s -C 10
@@ -65,3 +89,5 @@ between rstream -S 4096 -C 50 -- rstream -s "$SERVER" -S 4096 -C 50
 between riostream -S 4096 -C 50 -- riostream -s "$SERVER" -S 4096 -C 50
 between ib_send_lat -R -d "$RDMA_DEV" -n 100 -- ib_send_lat -R -d "$RDMA_DEV" -n 100 "$SERVER"
 between ib_write_bw -R -d "$RDMA_DEV" -n 100 -- ib_write_bw -R -d "$RDMA_DEV" -n 100 "$SERVER"
+connects 64
+connects 1000

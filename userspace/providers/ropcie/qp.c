@@ -41,12 +41,18 @@ static int create_qp(struct ibv_context *context, struct ropcie_qp *qp,
 	const struct ropcie_context *ctx = to_rctx(context);
 	uint32_t max_inline = attr->cap.max_inline_data;
 	bool sends = attr->qp_type != IBV_QPT_XRC_RECV;
+	uint32_t list = attr->cap.max_send_sge * sizeof(struct ropcie_abi_sge);
 	int ret;
+
+	/* Data may lie where the list would: programs count on this gift. */
+	if (ctx->mapped && sends && max_inline < list)
+		max_inline = list;
 
 	if (max_inline >
 	    (ctx->mapped ? ctx->abi.max_inline_data : ROPCIE_MAX_INLINE_DATA))
 		return EINVAL;
 
+	attr->cap.max_inline_data = max_inline;
 	ret = create_in_kernel(context, qp, attr);
 	if (ret)
 		return ret;
