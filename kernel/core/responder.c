@@ -14,7 +14,7 @@ void ropcie_rsp_connect(struct ropcie_responder *rsp,
 static void owe(struct ropcie_responder *rsp, enum ropcie_syndrome syndrome)
 {
 	rsp->owes = true;
-	rsp->nak = syndrome;
+	rsp->nak = (u8)syndrome;
 	rsp->nak_psn = rsp->epsn;
 }
 

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+// Both halves of a lane whose other end is hostile: any bytes in the slots, any
+// consumer position, while records come and go.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "fuzz.h"
+
+namespace ropcie::fuzz {
+namespace {
+
+constexpr ropcie_lane_geom kGeom = {.slots = 64, .bytes = 2 * ROPCIE_MAX_FRAG};
+constexpr uint32_t kEpoch = 7;
+
+// Memory whose neighbours AddressSanitizer guards.
+struct Memory {
+  Memory() : base(new (std::align_val_t{64}) uint8_t[Size()]()) {}
+  ~Memory() { operator delete[](base, std::align_val_t{64}); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  static size_t Size() { return ropcie_lane_size(&kGeom); }
+  [[nodiscard]] ropcie_slot* slot(uint64_t pos) const {
+    return reinterpret_cast<ropcie_slot*>(base) + pos % kGeom.slots;
+  }
+
+  uint8_t* base;
+};
+
+// A header that a decoder may well let pass.
+ropcie_hdr Header(Input* input) {
+  ropcie_hdr hdr{};
+  hdr.op = input->ConsumeIntegralInRange<uint8_t>(1, ROPCIE_OP_END - 1);
+  hdr.flags = input->ConsumeIntegral<uint8_t>();
+  const bool answers = hdr.op == ROPCIE_OP_ACK ||
+                       hdr.op == ROPCIE_OP_READ_RESP ||
+                       hdr.op == ROPCIE_OP_ATOMIC_RESP;
+  hdr.mq =
+      hdr.op == ROPCIE_OP_ETH
+          ? 0
+          : ropcie_mq_id(5, answers ? ROPCIE_MQ_RESPONSE : ROPCIE_MQ_REQUEST);
+  hdr.src_qpn = hdr.op == ROPCIE_OP_ETH ? 0 : 9;
+  hdr.frag_len = Number<uint32_t>(input) % (ROPCIE_MAX_FRAG + 2);
+  hdr.msg_len = input->ConsumeBool() ? hdr.frag_len : Number<uint32_t>(input);
+  return hdr;
+}
+
+void Receive(Input* input) {
+  const Memory memory;
+  __le32 cons = 0;
+  ropcie_lane_rx rx{};
+  ropcie_lane_rx_init(&rx, memory.base, &kGeom, &cons, kEpoch);
+  rx.head = rx.published = Number<uint64_t>(input);
+  while (input->remaining_bytes() > 0) {
+    ropcie_slot* const slot = memory.slot(rx.head);
+    if (input->ConsumeBool()) {
+      const ropcie_hdr hdr = Header(input);
+      ropcie_wire_encode(&hdr, slot);
+    } else {
+      input->ConsumeData(slot, sizeof(*slot));
+    }
+    if (!input->ConsumeProbability<float>()) {
+      slot->valid = input->ConsumeIntegral<uint64_t>();
+    } else {
+      slot->valid = cpu_to_le64(ropcie_valid(kEpoch, rx.head));
+    }
+    ropcie_rec rec;
+    const int ret = ropcie_lane_recv(&rx, &rec);
+    FUZZ_CHECK((ret != 0) == ropcie_lane_peek(&rx));
+    if (ret < 0) {
+      return;
+    }
+    if (ret == 0) {
+      continue;
+    }
+    uint32_t payload = 0;
+    for (uint32_t i = 0; i < rec.nspan; ++i) {
+      payload += rec.span[i].len;
+    }
+    FUZZ_CHECK(payload == rec.hdr.frag_len);
+    // Room that is as long, shorter or longer, in two runs.
+    const auto from = input->ConsumeIntegralInRange<uint32_t>(0, payload);
+    const auto room = input->ConsumeIntegralInRange<uint32_t>(0, 2 * payload);
+    const auto cut = input->ConsumeIntegralInRange<uint32_t>(0, room);
+    std::vector<uint8_t> first(cut);
+    std::vector<uint8_t> second(room - cut);
+    const ropcie_vec to[] = {{first.data(), cut}, {second.data(), room - cut}};
+    FUZZ_CHECK(ropcie_rec_scatter(&rec, from, to, 2) ==
+               std::min(payload - from, room));
+    ropcie_lane_consume(&rx, &rec);
+    if (input->ConsumeBool()) {
+      ropcie_lane_publish(&rx);
+      FUZZ_CHECK(le32_to_cpu(cons) == static_cast<uint32_t>(rx.head));
+    }
+  }
+}
+
+void Send(Input* input) {
+  const Memory memory;
+  __le32 cons = 0;
+  std::vector<u64> ends(kGeom.slots);
+  std::vector<uint8_t> data(ROPCIE_MAX_FRAG);
+  ropcie_lane_tx tx{};
+  ropcie_lane_tx_init(&tx, memory.base, &kGeom, &cons, ends.data(), kEpoch,
+                      input->ConsumeBool());
+  tx.head = tx.tail = Number<uint64_t>(input);
+  cons = static_cast<uint32_t>(tx.head);
+  while (input->remaining_bytes() > 0) {
+    ropcie_hdr hdr{};
+    if (!Passes(Header(input), &hdr)) {
+      continue;
+    }
+    const auto cut = input->ConsumeIntegralInRange<uint32_t>(0, hdr.frag_len);
+    const ropcie_vec vec[] = {{data.data(), cut},
+                              {data.data() + cut, hdr.frag_len - cut}};
+    const uint64_t before = tx.head;
+    const int ret = ropcie_lane_send(&tx, &hdr, vec, 2);
+    FUZZ_CHECK(ret == 0 || ret == -EAGAIN || ret == -EPROTO);
+    FUZZ_CHECK(tx.head == before + (ret == 0 ? 1 : 0));
+    FUZZ_CHECK(tx.head - tx.tail <= kGeom.slots);
+    FUZZ_CHECK(tx.pay_head - tx.pay_tail <= kGeom.bytes);
+    if (ret == -EPROTO) {
+      return;
+    }
+    switch (input->ConsumeIntegralInRange(0, 3)) {
+      case 0:
+        cons = static_cast<uint32_t>(tx.head);
+        break;
+      case 1:
+        cons = cons + 1;
+        break;
+      case 2:
+        cons = Number<uint32_t>(input);
+        break;
+      default:
+        break;
+    }
+    ropcie_lane_tx_idle(&tx);
+  }
+}
+
+}  // namespace
+}  // namespace ropcie::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  if (input.ConsumeBool()) {
+    ropcie::fuzz::Receive(&input);
+  } else {
+    ropcie::fuzz::Send(&input);
+  }
+  return 0;
+}

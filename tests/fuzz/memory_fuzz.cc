@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+// Keys and ranges that a peer or a process names: what is allowed lies within
+// the region, to the byte, and what is gone is not found.
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "fuzz.h"
+
+namespace ropcie::fuzz {
+namespace {
+
+constexpr uint32_t kEntries = 9;
+
+// A region of pages of its own, apart from each other.
+struct Region {
+  ropcie_mr_core core{};
+  std::vector<std::vector<uint8_t>> memory;
+  std::vector<void*> pages;
+};
+
+std::unique_ptr<Region> MakeRegion(Input* input) {
+  auto region = std::make_unique<Region>();
+  ropcie_mr_core& core = region->core;
+  const auto num = input->ConsumeIntegralInRange<size_t>(1, 5);
+  core.page_shift = input->ConsumeIntegralInRange<uint32_t>(4, 8);
+  const size_t size = size_t{1} << core.page_shift;
+  for (size_t i = 0; i < num; ++i) {
+    region->memory.emplace_back(size);
+    region->pages.push_back(region->memory.back().data());
+  }
+  core.pages = region->pages.data();
+  core.offset = input->ConsumeIntegralInRange<uint32_t>(0, size - 1);
+  core.length =
+      input->ConsumeIntegralInRange<uint64_t>(0, num * size - core.offset);
+  core.iova = Number<uint64_t>(input);
+  if (core.iova + core.length < core.iova) {
+    core.iova = 0 - core.length;
+  }
+  core.access = input->ConsumeIntegral<uint8_t>() & 0x1f;
+  core.pd = input->ConsumeIntegralInRange<uint32_t>(1, 2);
+  return region;
+}
+
+// Writes to all that a request may touch: AddressSanitizer knows the rest.
+void Use(Input* input, const ropcie_mr_core& mr) {
+  const auto addr = input->ConsumeBool() ? mr.iova + Number<uint64_t>(input)
+                                         : Number<uint64_t>(input);
+  const auto length = Number<uint32_t>(input);
+  const uint32_t access = input->ConsumeIntegral<uint8_t>() & 0xf;
+  const auto pd = input->ConsumeIntegralInRange<uint32_t>(1, 2);
+  if (ropcie_mr_check(&mr, pd, addr, length, access) != 0) {
+    return;
+  }
+  FUZZ_CHECK(pd == mr.pd && (mr.access & access) == access);
+  if (length == 0) {
+    return;
+  }
+  FUZZ_CHECK(addr - mr.iova + length <= mr.length);
+  uint32_t done = 0;
+  while (done < length) {
+    std::array<ropcie_vec, 3> vec{};
+    uint32_t count = 0;
+    const uint32_t mapped = ropcie_mr_map(&mr, addr + done, length - done,
+                                          vec.data(), vec.size(), &count);
+    FUZZ_CHECK(mapped > 0 && count > 0);
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      std::memset(vec[i].base, 1, vec[i].len);
+      sum += vec[i].len;
+    }
+    FUZZ_CHECK(sum == mapped);
+    done += mapped;
+  }
+}
+
+void Bind(Input* input, const Region& region, ropcie_mr_core* window) {
+  const ropcie_mw_attr bind = {
+      .addr = region.core.iova + Number<uint32_t>(input),
+      .length = Number<uint64_t>(input),
+      .access = input->ConsumeIntegral<uint8_t>(),
+      .zero_based = input->ConsumeBool()};
+  ropcie_mr_fast fast{};
+  fast.pd = window->pd;
+  fast.key = window->key ^ (input->ConsumeIntegral<uint8_t>());
+  if (ropcie_mr_bind(&region.core, &bind, &fast) != 0) {
+    return;
+  }
+  FUZZ_CHECK(region.core.access & ROPCIE_ACCESS_MW_BIND);
+  void** before = nullptr;
+  if (ropcie_mr_fast_register(window, &fast, &before) == 0) {
+    for (int i = 0; i < 4; ++i) {
+      Use(input, *window);
+    }
+    window->invalid = true;
+  }
+}
+
+class Table {
+ public:
+  explicit Table(Input* input) : input_(input) {
+    ropcie_mr_table_init(&table_, slots_.data(), slots_.size(),
+                         input->ConsumeIntegral<uint32_t>());
+  }
+
+  void Run() {
+    while (input_->remaining_bytes() > 0) {
+      switch (input_->ConsumeIntegralInRange(0, 4)) {
+        case 0:
+          Add();
+          break;
+        case 1:
+          Delete();
+          break;
+        case 2:
+          Replace();
+          break;
+        default:
+          Find();
+      }
+    }
+  }
+
+ private:
+  Region* Any() {
+    return regions_.empty() ? nullptr
+                            : regions_[input_->ConsumeIntegralInRange<size_t>(
+                                           0, regions_.size() - 1)]
+                                  .get();
+  }
+
+  void Add() {
+    auto region = MakeRegion(input_);
+    const int ret = ropcie_mr_add(&table_, &region->core);
+    FUZZ_CHECK((ret == 0) == (regions_.size() < kEntries - 1));
+    if (ret == 0) {
+      FUZZ_CHECK(region->core.key >> 8 != 0);
+      regions_.push_back(std::move(region));
+    }
+  }
+
+  void Delete() {
+    Region* const region = Any();
+    if (region == nullptr) {
+      return;
+    }
+    const uint32_t key = region->core.key;
+    ropcie_mr_del(&table_, &region->core);
+    FUZZ_CHECK(ropcie_mr_find(&table_, key) == nullptr);
+    std::erase_if(regions_,
+                  [&](const auto& one) { return one.get() == region; });
+    FUZZ_CHECK(table_.used == regions_.size());
+  }
+
+  void Replace() {
+    Region* const region = Any();
+    if (region == nullptr) {
+      return;
+    }
+    auto with = MakeRegion(input_);
+    ropcie_mr_replace(&table_, &region->core, &with->core);
+    FUZZ_CHECK(ropcie_mr_find(&table_, region->core.key) == &with->core);
+    for (auto& one : regions_) {
+      if (one.get() == region) {
+        one = std::move(with);
+        return;
+      }
+    }
+  }
+
+  void Find() {
+    const Region* const some = Any();
+    const uint32_t key = some != nullptr && input_->ConsumeBool()
+                             ? some->core.key
+                             : Number<uint32_t>(input_);
+    ropcie_mr_core* const mr = ropcie_mr_find(&table_, key);
+    const Region* region = nullptr;
+    for (const auto& one : regions_) {
+      if (one->core.key == key) {
+        region = one.get();
+      }
+    }
+    FUZZ_CHECK(mr == (region != nullptr ? &region->core : nullptr));
+    if (region == nullptr) {
+      return;
+    }
+    Use(input_, *mr);
+    ropcie_mr_core window{};
+    window.window = true;
+    window.invalid = true;
+    window.pd = input_->ConsumeIntegralInRange<uint32_t>(1, 2);
+    window.key = 0x500;
+    Bind(input_, *region, &window);
+  }
+
+  Input* input_;
+  std::array<ropcie_mr_slot, kEntries> slots_{};
+  ropcie_mr_table table_{};
+  std::vector<std::unique_ptr<Region>> regions_;
+};
+
+}  // namespace
+}  // namespace ropcie::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  ropcie::fuzz::Table(&input).Run();
+  return 0;
+}

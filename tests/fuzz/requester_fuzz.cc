@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+// The send queue of a connection whose peer answers anything: each work request
+// completes once, in order, and no answer goes outside of its work request.
+#include <vector>
+
+#include "fuzz.h"
+
+namespace ropcie::fuzz {
+namespace {
+
+constexpr uint32_t kSize = 8;
+constexpr uint32_t kStride = sizeof(ropcie_send_wqe) + sizeof(ropcie_sge);
+constexpr uint32_t kLocal = 11;
+constexpr uint32_t kRemote = 22;
+constexpr uint8_t kOps[] = {
+    ROPCIE_OP_SEND,      ROPCIE_OP_WRITE,  ROPCIE_OP_READ,
+    ROPCIE_OP_CAS,       ROPCIE_OP_FAA,    ROPCIE_OP_ATOMIC_WRITE,
+    ROPCIE_LOCAL_REG_MR, ROPCIE_LOCAL_INV, ROPCIE_LOCAL_BAD,
+    ROPCIE_LOCAL_BIND,
+};
+
+class Queue {
+ public:
+  explicit Queue(Input* input)
+      : input_(input), memory_(kSize * kStride / sizeof(uint64_t)) {
+    ropcie_req_init(&req_, memory_.data(), kSize, kStride);
+    ropcie_req_attr attr{};
+    attr.psn = Number<uint32_t>(input_) & ROPCIE_PSN_MASK;
+    attr.frag = 256U << input_->ConsumeIntegralInRange(0, 4);
+    attr.dest_qpn = kRemote;
+    attr.src_qpn = kLocal;
+    attr.retry_cnt = input_->ConsumeIntegralInRange<uint8_t>(0, 7);
+    attr.rnr_retry = input_->ConsumeIntegralInRange<uint8_t>(0, 7);
+    attr.max_rd_atomic = input_->ConsumeIntegralInRange<uint8_t>(1, 16);
+    attr.unreliable = input_->ConsumeProbability<float>() < 0.1F;
+    attr.timeout_ns = attr.unreliable ? 0 : input_->ConsumeIntegral<uint16_t>();
+    attr_ = attr;
+    ropcie_req_connect(&req_, &attr_);
+  }
+
+  void Run() {
+    while (input_->remaining_bytes() > 0) {
+      Step();
+      TakeCompletions();
+      if (req_.error != 0 && input_->ConsumeBool()) {
+        break;
+      }
+    }
+    // In the error state all the rest is flushed, once.
+    TakeCompletions();
+    ropcie_req_comp comp;
+    while (ropcie_req_flush(&req_, &comp)) {
+      Completed(comp);
+      FUZZ_CHECK(comp.status == ROPCIE_WC_WR_FLUSH_ERR);
+    }
+    FUZZ_CHECK(completed_ == posted_);
+    FUZZ_CHECK(ropcie_req_pending(&req_) == 0);
+  }
+
+ private:
+  void Step() {
+    switch (input_->ConsumeIntegralInRange(0, 7)) {
+      case 0:
+      case 1:
+        Post();
+        break;
+      case 2:
+      case 3:
+        SendSome();
+        break;
+      case 4:
+        Response();
+        break;
+      case 5:
+        Data();
+        break;
+      case 6:
+        now_ += Number<uint32_t>(input_);
+        ropcie_req_timeout(&req_, now_, input_->ConsumeBool());
+        break;
+      default:
+        if (input_->ConsumeIntegral<uint8_t>() == 0) {
+          ropcie_req_fail(&req_, ROPCIE_WC_RETRY_EXC_ERR);
+        } else {
+          req_.draining = input_->ConsumeBool();
+        }
+    }
+  }
+
+  void Post() {
+    if (ropcie_req_space(&req_) == 0) {
+      return;
+    }
+    ropcie_send_wqe* const wqe = ropcie_req_slot(&req_);
+    *wqe = {};
+    wqe->wr_id = posted_++;
+    wqe->op = kOps[input_->ConsumeIntegralInRange<size_t>(
+        0, attr_.unreliable ? 1 : sizeof(kOps) - 1)];
+    wqe->flags = input_->ConsumeIntegral<uint8_t>() &
+                 (ROPCIE_WR_SIGNALED | ROPCIE_WR_SOLICITED | ROPCIE_WR_FENCE);
+    if (wqe->op == ROPCIE_OP_SEND || wqe->op == ROPCIE_OP_WRITE) {
+      wqe->flags |= input_->ConsumeBool() ? ROPCIE_WR_IMM : 0;
+    }
+    wqe->num_sge = 1;
+    switch (wqe->op) {
+      case ROPCIE_OP_SEND:
+      case ROPCIE_OP_WRITE:
+      case ROPCIE_OP_READ:
+        wqe->length = Number<uint32_t>(input_) % (1U << 20);
+        break;
+      case ROPCIE_OP_CAS:
+      case ROPCIE_OP_FAA:
+      case ROPCIE_OP_ATOMIC_WRITE:
+        wqe->length = ROPCIE_ATOMIC_LEN;
+        break;
+      default:
+        wqe->num_sge = 0;
+    }
+    wqe->sge[0] = {.addr = 0, .length = wqe->length, .lkey = 1};
+    ropcie_req_post(&req_);
+  }
+
+  void SendSome() {
+    for (auto left = input_->ConsumeIntegralInRange(1, 40); left > 0; --left) {
+      ropcie_req_rec rec;
+      switch (ropcie_req_next(&req_, &rec)) {
+        case ROPCIE_REQ_SEND: {
+          ropcie_hdr decoded;
+          FUZZ_CHECK(Passes(rec.hdr, &decoded));
+          FUZZ_CHECK(rec.hdr.op == ROPCIE_OP_READ ||
+                     rec.off + rec.hdr.frag_len <= rec.wqe->length);
+          if (input_->ConsumeIntegralInRange(0, 15) == 0) {
+            ropcie_req_local_error(&req_, ROPCIE_WC_LOC_PROT_ERR);
+            return;
+          }
+          ropcie_req_sent(&req_, &rec, now_);
+          break;
+        }
+        case ROPCIE_REQ_LOCAL:
+          if (rec.wqe->op == ROPCIE_LOCAL_BAD || input_->ConsumeBool()) {
+            ropcie_req_local_error(&req_, ROPCIE_WC_MW_BIND_ERR);
+            return;
+          }
+          ropcie_req_executed(&req_);
+          break;
+        default:
+          return;
+      }
+    }
+  }
+
+  // Near what is under way, or anything.
+  uint32_t Psn() {
+    return input_->ConsumeIntegralInRange(0, 7) != 0
+               ? ropcie_psn_add(req_.acked_psn,
+                                input_->ConsumeIntegral<uint8_t>() - 4)
+               : input_->ConsumeIntegral<uint32_t>() & ROPCIE_PSN_MASK;
+  }
+
+  ropcie_hdr Answer(ropcie_op op) {
+    ropcie_hdr hdr{};
+    hdr.op = op;
+    hdr.mq = ropcie_mq_id(kLocal, ROPCIE_MQ_RESPONSE);
+    hdr.src_qpn = kRemote;
+    hdr.psn = Psn();
+    return hdr;
+  }
+
+  void Response() {
+    ropcie_hdr hdr = Answer(ROPCIE_OP_ACK);
+    hdr.msn = input_->ConsumeIntegral<uint32_t>() & ROPCIE_PSN_MASK;
+    if (input_->ConsumeBool()) {
+      hdr.msn = ropcie_psn_add(req_.ssn, input_->ConsumeIntegral<uint8_t>());
+    }
+    hdr.credits = Number<uint32_t>(input_) & ROPCIE_PSN_MASK;
+    hdr.syndrome =
+        input_->ConsumeIntegralInRange<uint8_t>(0, ROPCIE_SYNDROME_END - 1);
+    hdr.timer = input_->ConsumeIntegralInRange<uint8_t>(0, 31);
+    ropcie_hdr decoded;
+    FUZZ_CHECK(Passes(hdr, &decoded));
+    ropcie_req_response(&req_, &decoded, now_);
+  }
+
+  void Data() {
+    ropcie_hdr hdr = Answer(input_->ConsumeBool() ? ROPCIE_OP_READ_RESP
+                                                  : ROPCIE_OP_ATOMIC_RESP);
+    if (hdr.op == ROPCIE_OP_READ_RESP) {
+      hdr.flags =
+          input_->ConsumeIntegral<uint8_t>() & (ROPCIE_F_FIRST | ROPCIE_F_LAST);
+      hdr.frag_len =
+          input_->ConsumeBool() ? attr_.frag : Number<uint32_t>(input_);
+      hdr.msg_len =
+          input_->ConsumeBool() ? hdr.frag_len : Number<uint32_t>(input_);
+    }
+    ropcie_hdr decoded;
+    if (!Passes(hdr, &decoded)) {
+      return;
+    }
+    ropcie_req_place place;
+    if (!ropcie_req_data(&req_, &decoded, &place, now_)) {
+      return;
+    }
+    FUZZ_CHECK(place.len <= place.wqe->length);
+    FUZZ_CHECK(place.off <= place.wqe->length - place.len);
+    FUZZ_CHECK(place.len ==
+               (hdr.op == ROPCIE_OP_READ_RESP ? hdr.frag_len : 8U));
+    if (input_->ConsumeIntegralInRange(0, 15) == 0) {
+      ropcie_req_fail(&req_, ROPCIE_WC_LOC_PROT_ERR);
+    } else {
+      ropcie_req_placed(&req_, &decoded, now_);
+    }
+  }
+
+  void TakeCompletions() {
+    ropcie_req_comp comp;
+    while (ropcie_req_complete(&req_, &comp)) {
+      Completed(comp);
+    }
+  }
+
+  void Completed(const ropcie_req_comp& comp) {
+    FUZZ_CHECK(comp.wr_id == completed_);
+    ++completed_;
+    FUZZ_CHECK(completed_ <= posted_);
+    FUZZ_CHECK(!failed_ || comp.status == ROPCIE_WC_WR_FLUSH_ERR);
+    failed_ = failed_ || comp.status != 0;
+  }
+
+  Input* input_;
+  std::vector<uint64_t> memory_;
+  ropcie_req_attr attr_{};
+  ropcie_requester req_{};
+  uint64_t now_ = 1;
+  uint64_t posted_ = 0;
+  uint64_t completed_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace
+}  // namespace ropcie::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  ropcie::fuzz::Queue(&input).Run();
+  return 0;
+}

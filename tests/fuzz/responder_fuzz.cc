@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0
+// The receiving side of a connection whose peer sends any requests: nothing is
+// placed outside of a message, of a receive, or of what was named, and every
+// answer is one that a decoder lets pass.
+#include "fuzz.h"
+
+namespace ropcie::fuzz {
+namespace {
+
+constexpr uint32_t kLocal = 11;
+constexpr uint32_t kRemote = 22;
+
+class Receiver {
+ public:
+  explicit Receiver(Input* input) : input_(input) {
+    attr_.psn = Number<uint32_t>(input_) & ROPCIE_PSN_MASK;
+    attr_.dest_qpn = kRemote;
+    attr_.src_qpn = kLocal;
+    attr_.min_rnr_timer = input_->ConsumeIntegral<uint8_t>();
+    attr_.max_rd_atomic =
+        input_->ConsumeIntegralInRange<uint8_t>(0, ROPCIE_RSP_DEPTH);
+    attr_.unreliable = input_->ConsumeIntegralInRange(0, 3) == 0;
+    attr_.xrc = !attr_.unreliable && input_->ConsumeIntegralInRange(0, 3) == 0;
+    attr_.access = input_->ConsumeIntegral<uint8_t>() | 0xe;
+    ropcie_rsp_connect(&rsp_, &attr_);
+  }
+
+  void Run() {
+    while (input_->remaining_bytes() > 0) {
+      switch (input_->ConsumeIntegralInRange(0, 7)) {
+        case 0:
+          ropcie_rsp_replenished(&rsp_);
+          break;
+        case 1:
+          Answers();
+          break;
+        case 2:
+          if (input_->ConsumeIntegral<uint8_t>() == 0) {
+            ropcie_rsp_stop(&rsp_);
+          }
+          break;
+        default:
+          Request();
+      }
+    }
+    Answers();
+    FUZZ_CHECK(!ropcie_rsp_owes(&rsp_) || stuck_);
+  }
+
+ private:
+  ropcie_hdr Header() {
+    constexpr uint8_t kOps[] = {ROPCIE_OP_SEND, ROPCIE_OP_WRITE,
+                                ROPCIE_OP_READ, ROPCIE_OP_CAS,
+                                ROPCIE_OP_FAA,  ROPCIE_OP_ATOMIC_WRITE};
+    ropcie_hdr hdr{};
+    hdr.op = kOps[input_->ConsumeIntegralInRange<size_t>(0, sizeof(kOps) - 1)];
+    if (rsp_.in_msg && input_->ConsumeBool()) {
+      hdr.op = rsp_.op;
+    }
+    hdr.mq = ropcie_mq_id(kLocal, ROPCIE_MQ_REQUEST);
+    hdr.src_qpn = kRemote;
+    hdr.psn =
+        ropcie_psn_add(rsp_.epsn, input_->ConsumeIntegralInRange(0, 3) != 0
+                                      ? 0
+                                      : input_->ConsumeIntegral<uint32_t>());
+    hdr.flags = input_->ConsumeIntegral<uint8_t>();
+    hdr.srqn = attr_.xrc ? 3 : 0;
+    hdr.rkey = input_->ConsumeIntegral<uint8_t>();
+    hdr.addr = Number<uint64_t>(input_);
+    switch (hdr.op) {
+      case ROPCIE_OP_READ:
+        hdr.flags = 0;
+        hdr.msg_len = Number<uint32_t>(input_);
+        hdr.imm = input_->ConsumeIntegralInRange<uint32_t>(64, 65536);
+        break;
+      case ROPCIE_OP_CAS:
+      case ROPCIE_OP_FAA:
+        hdr.flags = 0;
+        break;
+      case ROPCIE_OP_ATOMIC_WRITE:
+        hdr.flags &= ROPCIE_F_ACKREQ;
+        hdr.flags |= ROPCIE_F_FIRST | ROPCIE_F_LAST;
+        hdr.msg_len = hdr.frag_len = ROPCIE_ATOMIC_LEN;
+        break;
+      default:
+        if (rsp_.in_msg && input_->ConsumeBool()) {
+          hdr.flags &= static_cast<uint8_t>(~ROPCIE_F_FIRST);
+          hdr.msg_len = rsp_.msg_len;
+          hdr.frag_len = input_->ConsumeBool() ? rsp_.msg_len - rsp_.msg_off
+                                               : Number<uint32_t>(input_);
+        } else {
+          hdr.msg_len = Number<uint32_t>(input_);
+          hdr.frag_len =
+              input_->ConsumeBool() ? hdr.msg_len : Number<uint32_t>(input_);
+        }
+        if (hdr.op == ROPCIE_OP_WRITE && !(hdr.flags & ROPCIE_F_FIRST)) {
+          hdr.rkey = 0;
+          hdr.addr = 0;
+        }
+    }
+    return hdr;
+  }
+
+  void Request() {
+    ropcie_hdr hdr;
+    if (!Passes(Header(), &hdr)) {
+      return;
+    }
+    if (ropcie_rsp_names_srq(&rsp_, &hdr) && input_->ConsumeBool()) {
+      ropcie_rsp_fail(&rsp_, ROPCIE_NAK_INV_REQ);
+      return;
+    }
+    const bool takes = ropcie_rsp_takes_receive(&rsp_, &hdr);
+    const bool holds = ropcie_rsp_holds_receive(&rsp_);
+    const uint32_t ready = holds || (takes && input_->ConsumeBool()) ? 1 : 0;
+    const uint64_t room = holds ? room_ : Number<uint32_t>(input_);
+    const bool dead = rsp_.dead;
+    ropcie_rsp_place place{};
+    switch (ropcie_rsp_request(&rsp_, &hdr, ready, room, &place)) {
+      case ROPCIE_RSP_PLACE:
+        FUZZ_CHECK(!dead && ready == 1);
+        FUZZ_CHECK(hdr.op == ROPCIE_OP_SEND);
+        FUZZ_CHECK(hdr.msg_len <= room);
+        CheckPlace(hdr, place);
+        room_ = room;
+        Place(hdr);
+        break;
+      case ROPCIE_RSP_WRITE:
+        FUZZ_CHECK(!dead);
+        FUZZ_CHECK(hdr.op == ROPCIE_OP_WRITE ||
+                   hdr.op == ROPCIE_OP_ATOMIC_WRITE);
+        FUZZ_CHECK(attr_.access & ROPCIE_ACCESS_REMOTE_WRITE);
+        CheckPlace(hdr, place);
+        if (place.first) {
+          addr_ = hdr.addr;
+          rkey_ = hdr.rkey;
+        }
+        FUZZ_CHECK(place.addr == addr_ + place.off && place.rkey == rkey_);
+        Place(hdr);
+        break;
+      case ROPCIE_RSP_READ:
+        FUZZ_CHECK(!dead && !attr_.unreliable);
+        FUZZ_CHECK(attr_.access & ROPCIE_ACCESS_REMOTE_READ);
+        Fetch(hdr);
+        break;
+      case ROPCIE_RSP_ATOMIC:
+        FUZZ_CHECK(!dead && !attr_.unreliable);
+        FUZZ_CHECK(attr_.access & ROPCIE_ACCESS_REMOTE_ATOMIC);
+        FUZZ_CHECK(hdr.addr % 8 == 0);
+        Fetch(hdr);
+        break;
+      case ROPCIE_RSP_TOO_LONG:
+      case ROPCIE_RSP_INVALID:
+        FUZZ_CHECK(rsp_.dead && !attr_.unreliable);
+        break;
+      case ROPCIE_RSP_DROP:
+        break;
+    }
+  }
+
+  void CheckPlace(const ropcie_hdr& hdr, const ropcie_rsp_place& place) {
+    FUZZ_CHECK(place.first == (place.off == 0 && (hdr.flags & 1)));
+    FUZZ_CHECK(place.off <= hdr.msg_len);
+    FUZZ_CHECK(hdr.frag_len <= hdr.msg_len - place.off);
+    FUZZ_CHECK(place.last == (place.off + hdr.frag_len == hdr.msg_len));
+    FUZZ_CHECK(place.first || (place.off == off_ && hdr.msg_len == length_));
+    off_ = place.off + hdr.frag_len;
+    length_ = hdr.msg_len;
+  }
+
+  void Place(const ropcie_hdr& hdr) {
+    if (input_->ConsumeIntegralInRange(0, 31) == 0) {
+      ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_ACCESS);
+      return;
+    }
+    ropcie_rsp_placed(&rsp_, &hdr);
+  }
+
+  void Fetch(const ropcie_hdr& hdr) {
+    if (input_->ConsumeIntegralInRange(0, 31) == 0) {
+      ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_ACCESS);
+      return;
+    }
+    ropcie_rsp_fetched(&rsp_, &hdr, input_->ConsumeIntegral<uint64_t>());
+  }
+
+  // Answers of a READ may be very many: the lane is full after some.
+  void Answers() {
+    stuck_ = false;
+    for (int left = 200; ropcie_rsp_owes(&rsp_); --left) {
+      stuck_ = left == 0;
+      if (stuck_) {
+        return;
+      }
+      ropcie_hdr hdr;
+      ropcie_rsp_answer(&rsp_, input_->ConsumeIntegral<uint8_t>(), &hdr);
+      // With them the payload's place is handed over, which is not encoded.
+      const bool data = hdr.op == ROPCIE_OP_READ_RESP;
+      FUZZ_CHECK(!data || attr_.access & ROPCIE_ACCESS_REMOTE_READ);
+      ropcie_hdr decoded;
+      FUZZ_CHECK(Passes(hdr, &decoded));
+      if (data && input_->ConsumeIntegralInRange(0, 63) == 0) {
+        ropcie_rsp_fail_read(&rsp_, ROPCIE_NAK_REM_ACCESS);
+        continue;
+      }
+      ropcie_rsp_answered(&rsp_, &hdr);
+    }
+  }
+
+  Input* input_;
+  ropcie_rsp_attr attr_{};
+  ropcie_responder rsp_{};
+  uint64_t room_ = 0;
+  uint64_t addr_ = 0;
+  uint32_t rkey_ = 0;
+  uint32_t off_ = 0;
+  uint32_t length_ = 0;
+  bool stuck_ = false;
+};
+
+}  // namespace
+}  // namespace ropcie::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  ropcie::fuzz::Receiver(&input).Run();
+  return 0;
+}

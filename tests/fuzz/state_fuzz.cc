@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+// The small ones: the states of a queue pair, a ring that a process shares with
+// the kernel and writes to as it likes, the policy of polling.
+#include <vector>
+
+#include "fuzz.h"
+
+extern "C" {
+#include "uring.h"
+}
+
+namespace ropcie::fuzz {
+namespace {
+
+// Also one that there is not.
+template <typename T>
+T Any(Input* input) {
+  return static_cast<T>(input->ConsumeIntegralInRange(0, 7));
+}
+
+void QueuePair(Input* input) {
+  const auto type = static_cast<ropcie_qpt>(
+      input->ConsumeIntegralInRange<int>(0, ROPCIE_QPT_NUM - 1));
+  auto state = ROPCIE_QPS_RESET;
+  while (input->remaining_bytes() > 0) {
+    const auto next = Any<ropcie_qps>(input);
+    const auto mask = input->ConsumeIntegral<uint32_t>();
+    if (ropcie_qp_transition(type, state, next, mask) == 0) {
+      FUZZ_CHECK(next < ROPCIE_QPS_NUM);
+      state = next;
+    }
+    // The way back is always open, and but for RESET the one to ERR.
+    FUZZ_CHECK(
+        !ropcie_qp_transition(type, state, ROPCIE_QPS_RESET, ROPCIE_QP_STATE));
+    FUZZ_CHECK(
+        state == ROPCIE_QPS_RESET ||
+        !ropcie_qp_transition(type, state, ROPCIE_QPS_ERR, ROPCIE_QP_STATE));
+    ropcie_qp_transition(Any<ropcie_qpt>(input), Any<ropcie_qps>(input), next,
+                         mask);
+  }
+}
+
+void SharedRing(Input* input) {
+  constexpr uint32_t kSize = 8;
+  constexpr uint32_t kStride = 24;
+  ropcie_abi_ring ctl{};
+  std::vector<char> entries(size_t{kSize} * kStride);
+  std::vector<char> entry(kStride);
+  ropcie_uring ring = {.ctl = &ctl,
+                       .entries = entries.data(),
+                       .size = kSize,
+                       .stride = kStride,
+                       .next = Number<uint32_t>(input)};
+  while (input->remaining_bytes() > 0) {
+    ctl.head = input->ConsumeBool() ? ring.next + Number<uint8_t>(input)
+                                    : Number<uint32_t>(input);
+    ctl.tail = Number<uint32_t>(input);
+    const uint32_t ready = ropcie_uring_ready(&ring);
+    FUZZ_CHECK(ready <= kSize);
+    if (ready > 0) {
+      ropcie_uring_take(&ring, entry.data());
+      ropcie_uring_release(&ring, ring.next);
+    }
+    if (ropcie_uring_used(&ring) < kSize) {
+      ropcie_uring_put(&ring, entry.data());
+    }
+    ropcie_uring_want_call(&ring, input->ConsumeBool());
+  }
+}
+
+void Polling(Input* input) {
+  ropcie_poll_policy policy;
+  const auto max = Number<uint64_t>(input);
+  ropcie_poll_init(&policy, max, input->ConsumeIntegral<uint32_t>());
+  uint64_t now = Number<uint64_t>(input);
+  while (input->remaining_bytes() > 0) {
+    FUZZ_CHECK(ropcie_poll_budget(&policy) <= max);
+    now += Number<uint64_t>(input);
+    ropcie_poll_arrival(&policy, now);
+  }
+}
+
+}  // namespace
+}  // namespace ropcie::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  switch (input.ConsumeIntegralInRange(0, 2)) {
+    case 0:
+      ropcie::fuzz::QueuePair(&input);
+      break;
+    case 1:
+      ropcie::fuzz::SharedRing(&input);
+      break;
+    default:
+      ropcie::fuzz::Polling(&input);
+  }
+  return 0;
+}
