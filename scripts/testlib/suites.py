@@ -48,11 +48,11 @@ def _ctest(runner):
     return runner.ctest("ctest", BUILD)
 
 
-def _sanitized(name, sanitizers):
+def _sanitized(name, sanitizers, *definitions):
     def run(runner):
         build = os.path.join(BUILD, name)
         status = runner.cmake(f"{name}-build", build, f"-DROPCIE_SANITIZE={sanitizers}",
-                              "-DROPCIE_MODULES=OFF", "-DROPCIE_WERROR=ON")
+                              "-DROPCIE_MODULES=OFF", "-DROPCIE_WERROR=ON", *definitions)
         total = result.of_status(f"build with {sanitizers}", status)
         if status == 0:
             tests = runner.ctest(name, build)
@@ -149,6 +149,8 @@ SUITES = (
     Suite(f"modules-{OTHER_SERIES}", _modules(OTHER_SERIES)),
     Suite("asan", _sanitized("asan", "address;undefined")),
     Suite("tsan", _sanitized("tsan", "thread")),
+    Suite("fuzz", _sanitized("fuzz", "fuzzer-no-link;address;undefined",
+                             "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++")),
     Suite("lab", _lab),
     _guest_suite("guests", "6.1", lambda test: not test.long, quick=True),
     _guest_suite(f"guests-{OTHER_SERIES}", OTHER_SERIES, lambda test: test.all_kernels),
