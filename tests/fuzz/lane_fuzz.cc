@@ -61,11 +61,9 @@ void Receive(Input* input) {
     } else {
       input->ConsumeData(slot, sizeof(*slot));
     }
-    if (!input->ConsumeProbability<float>()) {
-      slot->valid = input->ConsumeIntegral<uint64_t>();
-    } else {
-      slot->valid = cpu_to_le64(ropcie_valid(kEpoch, rx.head));
-    }
+    slot->valid = input->ConsumeIntegralInRange(0, 7) == 0
+                      ? input->ConsumeIntegral<uint64_t>()
+                      : cpu_to_le64(ropcie_valid(kEpoch, rx.head));
     ropcie_rec rec;
     const int ret = ropcie_lane_recv(&rx, &rec);
     FUZZ_CHECK((ret != 0) == ropcie_lane_peek(&rx));

@@ -22,7 +22,7 @@ constexpr uint8_t kOps[] = {
 class Queue {
  public:
   explicit Queue(Input* input)
-      : input_(input), memory_(kSize * kStride / sizeof(uint64_t)) {
+      : input_(input), memory_(size_t{kSize} * kStride / sizeof(uint64_t)) {
     ropcie_req_init(&req_, memory_.data(), kSize, kStride);
     ropcie_req_attr attr{};
     attr.psn = Number<uint32_t>(input_) & ROPCIE_PSN_MASK;

@@ -93,7 +93,7 @@ class Receiver {
           hdr.frag_len =
               input_->ConsumeBool() ? hdr.msg_len : Number<uint32_t>(input_);
         }
-        if (hdr.op == ROPCIE_OP_WRITE && !(hdr.flags & ROPCIE_F_FIRST)) {
+        if (hdr.op == ROPCIE_OP_WRITE && (hdr.flags & ROPCIE_F_FIRST) == 0) {
           hdr.rkey = 0;
           hdr.addr = 0;
         }

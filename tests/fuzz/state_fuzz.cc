@@ -72,7 +72,7 @@ void Polling(Input* input) {
   ropcie_poll_policy policy;
   const auto max = Number<uint64_t>(input);
   ropcie_poll_init(&policy, max, input->ConsumeIntegral<uint32_t>());
-  uint64_t now = Number<uint64_t>(input);
+  auto now = Number<uint64_t>(input);
   while (input->remaining_bytes() > 0) {
     FUZZ_CHECK(ropcie_poll_budget(&policy) <= max);
     now += Number<uint64_t>(input);
