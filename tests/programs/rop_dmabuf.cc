@@ -89,9 +89,8 @@ class Buffer {
   // Another name of the buffer: a file, for reading or for writing too.
   [[nodiscard]] int Export(uint32_t flags) const {
     int fd = -1;
-    CheckErrno(
-        drmPrimeHandleToFD(device_.get(), handle_, flags, &fd) ? errno : 0,
-        "exporting a buffer");
+    const int ret = drmPrimeHandleToFD(device_.get(), handle_, flags, &fd);
+    CheckErrno(ret != 0 ? errno : 0, "exporting a buffer");
     return fd;
   }
 
@@ -159,7 +158,7 @@ struct Test {
   Target peer;
 
   // What it transfers is at `local`, registered with `lkey`.
-  void Transfer(ibv_wr_opcode opcode, uint64_t local, uint32_t lkey) {
+  void Transfer(ibv_wr_opcode opcode, uint64_t local, uint32_t lkey) const {
     ibv_sge sge = {local, kLength, lkey};
     ibv_send_wr wr{};
     wr.opcode = opcode;

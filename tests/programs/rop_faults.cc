@@ -110,7 +110,7 @@ class Flow {
         ((sequence * kQps) + number_) * 2 + (from_leader ? 1 : 0), 0);
   }
 
-  Piece Part(const Piece& piece, uint64_t sequence) const {
+  static Piece Part(const Piece& piece, uint64_t sequence) {
     return {piece.offset, LengthOf(sequence)};
   }
 
@@ -246,7 +246,7 @@ uint64_t Round(Side& side, const Device& device, Arena* arena,
 void Run(Side& side) {
   const Device device = OpenDevice(side);
   const Pattern pattern(side.options.seed, kLongest);
-  Arena arena(device, kQps * 2 * kOutstanding * (kLongest + 4096));
+  Arena arena(device, (kLongest + 4096) * 2 * kOutstanding * kQps);
   const int rounds = side.options.rounds > 0 ? side.options.rounds : kRounds;
   uint64_t received = 0;
   for (int i = 0; i < rounds; ++i) {
