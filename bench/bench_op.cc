@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+// What an operation costs in all: one thread, two connected RC queue pairs, and
+// nobody waits. A SEND is: post a receive, post the send, poll both
+// completions; a WRITE or a READ is posted and polled. The devices are RDMA_DEV
+// and, for the other end, RDMA_DEV2 of the environment.
+#include <benchmark/benchmark.h>
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace ropcie {
+namespace {
+
+constexpr uint32_t kDepth = 16;
+constexpr int kAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
+// It ends with the process.
+[[noreturn]] void Fail(const std::string& what) {
+  std::perror(what.c_str());
+  std::exit(1);
+}
+
+ibv_context* Open(const char* name) {
+  ibv_device** list = ibv_get_device_list(nullptr);
+  for (ibv_device** at = list; at != nullptr && *at != nullptr; ++at) {
+    if (std::strcmp(ibv_get_device_name(*at), name) == 0) {
+      return ibv_open_device(*at);
+    }
+  }
+  Fail(std::string("no device ") + name);
+}
+
+// The first RoCE v2 GID that stands for an IPv4 address.
+uint8_t GidIndex(ibv_context* context) {
+  std::vector<ibv_gid_entry> table(256);
+  const ssize_t count =
+      ibv_query_gid_table(context, table.data(), table.size(), 0);
+  for (ssize_t i = 0; i < count; ++i) {
+    const ibv_gid_entry& entry = table.at(static_cast<size_t>(i));
+    if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+        entry.gid.global.subnet_prefix == 0) {
+      return static_cast<uint8_t>(entry.gid_index);
+    }
+  }
+  Fail("no RoCE v2 GID");
+}
+
+struct End {
+  End(const char* name, size_t size) : memory(size + 4096) {
+    context = Open(name);
+    pd = ibv_alloc_pd(context);
+    cq = ibv_create_cq(context, 4 * kDepth, nullptr, nullptr, 0);
+    mr = ibv_reg_mr(pd, memory.data(), memory.size(), kAccess);
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.cap = {kDepth, kDepth, 1, 1, 0};
+    init.qp_type = IBV_QPT_RC;
+    qp = pd != nullptr && cq != nullptr ? ibv_create_qp(pd, &init) : nullptr;
+    if (mr == nullptr || qp == nullptr) {
+      Fail("no queue pair");
+    }
+    gid_index = GidIndex(context);
+    ibv_query_gid(context, 1, gid_index, &gid);
+  }
+
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+  ~End() {
+    ibv_destroy_qp(qp);
+    ibv_dereg_mr(mr);
+    ibv_destroy_cq(cq);
+    ibv_dealloc_pd(pd);
+    ibv_close_device(context);
+  }
+
+  void Connect(const End& other) const {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = kAccess;
+    if (ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                          IBV_QP_ACCESS_FLAGS) != 0) {
+      Fail("to INIT");
+    }
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = other.qp->qp_num;
+    attr.max_dest_rd_atomic = 1;
+    attr.min_rnr_timer = 12;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.grh.dgid = other.gid;
+    attr.ah_attr.grh.sgid_index = gid_index;
+    attr.ah_attr.grh.hop_limit = 64;
+    attr.ah_attr.port_num = 1;
+    if (ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                          IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) !=
+        0) {
+      Fail("to RTR");
+    }
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 14;
+    attr.retry_cnt = 7;
+    attr.rnr_retry = 7;
+    attr.max_rd_atomic = 1;
+    if (ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+                          IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                          IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
+      Fail("to RTS");
+    }
+  }
+
+  [[nodiscard]] ibv_sge Sge(uint32_t length) const {
+    return {reinterpret_cast<uintptr_t>(memory.data()), length, mr->lkey};
+  }
+
+  void Receive(uint32_t length) const {
+    ibv_sge sge = Sge(length);
+    ibv_recv_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    if (ibv_post_recv(qp, &wr, &bad) != 0) {
+      Fail("ibv_post_recv");
+    }
+  }
+
+  void Post(ibv_wr_opcode opcode, uint32_t length, const End& other) const {
+    ibv_sge sge = Sge(length);
+    ibv_send_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = reinterpret_cast<uintptr_t>(other.memory.data());
+    wr.wr.rdma.rkey = other.mr->rkey;
+    ibv_send_wr* bad = nullptr;
+    if (ibv_post_send(qp, &wr, &bad) != 0) {
+      Fail("ibv_post_send");
+    }
+  }
+
+  void Poll() const {
+    ibv_wc wc{};
+    int count = 0;
+    do {
+      count = ibv_poll_cq(cq, 1, &wc);
+    } while (count == 0);
+    if (count < 0 || wc.status != IBV_WC_SUCCESS) {
+      Fail(ibv_wc_status_str(wc.status));
+    }
+  }
+
+  std::vector<uint8_t> memory;
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_cq* cq = nullptr;
+  ibv_mr* mr = nullptr;
+  ibv_qp* qp = nullptr;
+  uint8_t gid_index = 0;
+  ibv_gid gid{};
+};
+
+const char* Name(const char* variable, const char* otherwise) {
+  const char* const name = std::getenv(variable);
+  return name != nullptr ? name : otherwise;
+}
+
+void Op(benchmark::State& state, ibv_wr_opcode opcode) {
+  const auto length = static_cast<uint32_t>(state.range(0));
+  const char* const name = Name("RDMA_DEV", "ropcie0");
+  const End a(name, length);
+  const End b(Name("RDMA_DEV2", name), length);
+  a.Connect(b);
+  b.Connect(a);
+  for ([[maybe_unused]] auto _ : state) {
+    if (opcode == IBV_WR_SEND) {
+      b.Receive(length);
+    }
+    a.Post(opcode, length, b);
+    a.Poll();
+    if (opcode == IBV_WR_SEND) {
+      b.Poll();
+    }
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+void Sizes(benchmark::internal::Benchmark* bench) {
+  bench->Arg(64)
+      ->Arg(4096)
+      ->Arg(65536)
+      ->Arg(1 << 20)
+      ->Iterations(200)
+      ->UseRealTime();
+}
+
+BENCHMARK_CAPTURE(Op, send, IBV_WR_SEND)->Apply(Sizes);
+BENCHMARK_CAPTURE(Op, write, IBV_WR_RDMA_WRITE)->Apply(Sizes);
+BENCHMARK_CAPTURE(Op, read, IBV_WR_RDMA_READ)->Apply(Sizes);
+
+}  // namespace
+}  // namespace ropcie
