@@ -2,8 +2,12 @@
 /*
  * Memory regions of dma-bufs, which are memory of other devices' drivers. A
  * device that is software copies with the processor, so the buffer is mapped
- * into the kernel for as long as the region lives; its exporter keeps it in
- * place meanwhile. Buffers that lie in a device's I/O memory are refused.
+ * into the kernel for as long as the region lives. A mapping does not keep the
+ * buffer in place; being attached does, with exporters that do not know how to
+ * tell that it moves. The others, and I/O memory, are refused.
+ *
+ * The processor's access begins and ends with the region: copies are made where
+ * nobody may sleep. That is enough for memory that is coherent.
  */
 #include <linux/dma-buf.h>
 #include <linux/iosys-map.h>
@@ -23,8 +27,6 @@ static void *map_buffer(struct dma_buf *buf)
 	struct iosys_map map;
 	int ret;
 
-	if (!buf->ops->vmap)
-		return ERR_PTR(-EOPNOTSUPP);
 	ret = dma_buf_vmap_unlocked(buf, &map);
 	if (ret)
 		return ERR_PTR(ret);
@@ -37,16 +39,9 @@ static void *map_buffer(struct dma_buf *buf)
 	return map.vaddr;
 }
 
-static void unmap_buffer(struct dma_buf *buf, void *addr)
-{
-	struct iosys_map map = IOSYS_MAP_INIT_VADDR(addr);
-
-	dma_buf_end_cpu_access(buf, DMA_BIDIRECTIONAL);
-	dma_buf_vunmap_unlocked(buf, &map);
-}
-
-/* A region that has no key yet; with success it has taken @buf over. */
-static struct ropcie_mr *mr_of_buffer(struct ib_pd *ibpd, struct dma_buf *buf,
+/* A region that has no key yet; with success it has taken @buffer over. */
+static struct ropcie_mr *mr_of_buffer(struct ib_pd *ibpd,
+				      struct dma_buf_attachment *buffer,
 				      u64 offset, u64 length, u64 iova,
 				      int access)
 {
@@ -58,7 +53,7 @@ static struct ropcie_mr *mr_of_buffer(struct ib_pd *ibpd, struct dma_buf *buf,
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	mr->core.pages = kvcalloc(num, sizeof(*mr->core.pages), ROPCIE_GFP_USER);
-	addr = mr->core.pages ? map_buffer(buf) : ERR_PTR(-ENOMEM);
+	addr = mr->core.pages ? map_buffer(buffer->dmabuf) : ERR_PTR(-ENOMEM);
 	if (IS_ERR(addr)) {
 		kvfree(mr->core.pages);
 		kfree(mr);
@@ -72,30 +67,64 @@ static struct ropcie_mr *mr_of_buffer(struct ib_pd *ibpd, struct dma_buf *buf,
 	mr->core.page_shift = PAGE_SHIFT_OF_MAP;
 	mr->ibmr.length = length;
 	mr->ibmr.iova = iova;
-	mr->dmabuf = buf;
-	mr->dmabuf_addr = addr;
+	mr->buffer = buffer;
+	mr->buffer_addr = addr;
 	return mr;
+}
+
+/* Let the buffer go. */
+static void detach(struct dma_buf_attachment *buffer)
+{
+	struct dma_buf *buf = buffer->dmabuf;
+
+	dma_buf_detach(buf, buffer);
+	dma_buf_put(buf);
 }
 
 void ropcie_mr_release_dmabuf(struct ropcie_mr *mr)
 {
-	unmap_buffer(mr->dmabuf, mr->dmabuf_addr);
-	dma_buf_put(mr->dmabuf);
+	struct iosys_map map = IOSYS_MAP_INIT_VADDR(mr->buffer_addr);
+
+	dma_buf_end_cpu_access(mr->buffer->dmabuf, DMA_BIDIRECTIONAL);
+	dma_buf_vunmap_unlocked(mr->buffer->dmabuf, &map);
+	detach(mr->buffer);
 }
 
 /* May the buffer be registered like that? */
 static int check_buffer(const struct dma_buf *buf, u64 offset, u64 length,
 			int access)
 {
+	fmode_t mode = FMODE_READ;
 	u64 end;
 
 	if (!length || check_add_overflow(offset, length, &end) ||
 	    end > buf->size)
 		return -EINVAL;
 	/* As mmap() would: who was given it for reading does not write. */
-	if (ib_access_writable(access) && !(buf->file->f_mode & FMODE_WRITE))
+	if (ib_access_writable(access))
+		mode |= FMODE_WRITE;
+	if ((buf->file->f_mode & mode) != mode)
 		return -EACCES;
-	return 0;
+	/* One that pins is one that moves otherwise. */
+	return buf->ops->pin || !buf->ops->vmap ? -EOPNOTSUPP : 0;
+}
+
+/* Return: the buffer of a file, kept in place, or an error pointer. */
+static struct dma_buf_attachment *attach(struct ib_device *ibdev, int fd,
+					 u64 offset, u64 length, int access)
+{
+	struct dma_buf_attachment *buffer;
+	struct dma_buf *buf;
+	int ret;
+
+	buf = dma_buf_get(fd);
+	if (IS_ERR(buf))
+		return ERR_CAST(buf);
+	ret = check_buffer(buf, offset, length, access);
+	buffer = ret ? ERR_PTR(ret) : dma_buf_attach(buf, &ibdev->dev);
+	if (IS_ERR(buffer))
+		dma_buf_put(buf);
+	return buffer;
 }
 
 struct ib_mr *ropcie_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset,
@@ -103,21 +132,21 @@ struct ib_mr *ropcie_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset,
 					int access,
 					struct ropcie_reg_dmabuf_arg *arg)
 {
+	struct dma_buf_attachment *buffer;
 	struct ropcie_mr *mr;
-	struct dma_buf *buf;
 	int ret;
 
+	if (ropcie_udata_unknown(ropcie_reg_dmabuf_udata(arg)))
+		return ERR_PTR(-EOPNOTSUPP);
 	ret = ropcie_mr_check_args(offset, length, iova, access);
 	if (ret)
 		return ERR_PTR(ret);
-	buf = dma_buf_get(fd);
-	if (IS_ERR(buf))
-		return ERR_CAST(buf);
-	ret = check_buffer(buf, offset, length, access);
-	mr = ret ? ERR_PTR(ret) :
-		   mr_of_buffer(ibpd, buf, offset, length, iova, access);
+	buffer = attach(ibpd->device, fd, offset, length, access);
+	if (IS_ERR(buffer))
+		return ERR_CAST(buffer);
+	mr = mr_of_buffer(ibpd, buffer, offset, length, iova, access);
 	if (IS_ERR(mr)) {
-		dma_buf_put(buf);
+		detach(buffer);
 		return ERR_CAST(mr);
 	}
 	return ropcie_mr_finish(ibpd, mr);

@@ -100,7 +100,7 @@ static void pinned_put(struct ropcie_pinned *pinned)
 /* Nobody uses the memory any more. */
 static void mr_release_memory(struct ropcie_mr *mr)
 {
-	if (mr->dmabuf)
+	if (mr->buffer)
 		ropcie_mr_release_dmabuf(mr);
 	if (mr->pinned)
 		pinned_put(mr->pinned);

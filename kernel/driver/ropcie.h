@@ -264,8 +264,8 @@ struct ropcie_pinned {
  * @ibmr: what verbs sees
  * @core: what the engines see
  * @pinned: user memory, or NULL
- * @dmabuf: buffer of another driver, or NULL
- * @dmabuf_addr: where it is mapped
+ * @buffer: buffer of another driver, or NULL
+ * @buffer_addr: where it is mapped
  * @next_pages: pages that the next fast registration gives it
  * @max_pages: most of them
  * @num_pages: how many were mapped last
@@ -283,8 +283,8 @@ struct ropcie_mr {
 	struct ib_mr ibmr;
 	struct ropcie_mr_core core;
 	struct ropcie_pinned *pinned;
-	struct dma_buf *dmabuf;
-	void *dmabuf_addr;
+	struct dma_buf_attachment *buffer;
+	void *buffer_addr;
 	void **next_pages;
 	u32 max_pages;
 	u32 num_pages;

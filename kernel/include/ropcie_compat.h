@@ -41,11 +41,13 @@
 #define IB_DEVICE_ATOMIC_WRITE BIT_ULL(40)
 #endif
 
-/* The last argument of ib_device_ops.reg_user_mr_dmabuf. */
+/* The last argument of ib_device_ops.reg_user_mr_dmabuf, and its driver data. */
 #ifdef ROPCIE_HAVE_REG_DMABUF_ATTRS
 #define ropcie_reg_dmabuf_arg uverbs_attr_bundle
+#define ropcie_reg_dmabuf_udata(arg) (&(arg)->driver_udata)
 #else
 #define ropcie_reg_dmabuf_arg ib_udata
+#define ropcie_reg_dmabuf_udata(arg) (arg)
 #endif
 
 /* Formerly the caller did not hold the reservation, and there was one name. */

@@ -14,14 +14,31 @@ namespace {
 constexpr ropcie_lane_geom kGeom = {.slots = 64, .bytes = 2 * ROPCIE_MAX_FRAG};
 constexpr uint32_t kEpoch = 7;
 
+// What lies in the payload ring: a byte tells its place.
+const std::vector<uint8_t>& Payload() {
+  static const std::vector<uint8_t> bytes = [] {
+    std::vector<uint8_t> all(kGeom.bytes);
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i] = static_cast<uint8_t>(i ^ (i >> 8));
+    }
+    return all;
+  }();
+  return bytes;
+}
+
 // Memory whose neighbours AddressSanitizer guards.
 struct Memory {
-  Memory() : base(new (std::align_val_t{64}) uint8_t[Size()]()) {}
+  Memory() : base(new (std::align_val_t{64}) uint8_t[Size()]()) {
+    std::memcpy(payload(), Payload().data(), kGeom.bytes);
+  }
   ~Memory() { operator delete[](base, std::align_val_t{64}); }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
   static size_t Size() { return ropcie_lane_size(&kGeom); }
+  [[nodiscard]] uint8_t* payload() const {
+    return base + size_t{kGeom.slots} * ROPCIE_SLOT_SIZE;
+  }
   [[nodiscard]] ropcie_slot* slot(uint64_t pos) const {
     return reinterpret_cast<ropcie_slot*>(base) + pos % kGeom.slots;
   }
@@ -45,6 +62,22 @@ ropcie_hdr Header(Input* input) {
   hdr.frag_len = Number<uint32_t>(input) % (ROPCIE_MAX_FRAG + 2);
   hdr.msg_len = input->ConsumeBool() ? hdr.frag_len : Number<uint32_t>(input);
   return hdr;
+}
+
+// The payload from a byte on, where the slot or the ring has it.
+std::vector<uint8_t> Expected(const ropcie_lane_rx& rx, const ropcie_slot& slot,
+                              const ropcie_rec& rec, uint32_t from) {
+  const uint32_t length = rec.hdr.frag_len;
+  if (ropcie_hdr_inline(&rec.hdr)) {
+    return {slot.inl + from, slot.inl + length};
+  }
+  const auto at = static_cast<uint32_t>((rx.pay_head + from) % kGeom.bytes);
+  const uint32_t run = std::min(length - from, kGeom.bytes - at);
+  std::vector<uint8_t> bytes(Payload().begin() + at,
+                             Payload().begin() + at + run);
+  bytes.insert(bytes.end(), Payload().begin(),
+               Payload().begin() + (length - from - run));
+  return bytes;
 }
 
 void Receive(Input* input) {
@@ -85,8 +118,12 @@ void Receive(Input* input) {
     std::vector<uint8_t> first(cut);
     std::vector<uint8_t> second(room - cut);
     const ropcie_vec to[] = {{first.data(), cut}, {second.data(), room - cut}};
-    FUZZ_CHECK(ropcie_rec_scatter(&rec, from, to, 2) ==
-               std::min(payload - from, room));
+    const uint32_t done = ropcie_rec_scatter(&rec, from, to, 2);
+    FUZZ_CHECK(done == std::min(payload - from, room));
+    first.insert(first.end(), second.begin(), second.end());
+    const std::vector<uint8_t> expected = Expected(rx, *slot, rec, from);
+    FUZZ_CHECK(
+        std::equal(first.begin(), first.begin() + done, expected.begin()));
     ropcie_lane_consume(&rx, &rec);
     if (input->ConsumeBool()) {
       ropcie_lane_publish(&rx);

@@ -23,13 +23,14 @@ start_hog() {
 	lab-barrier "hog-$1"
 }
 
-stop_hog() {
-	local before
+more_bytes() {
+	[ "$(rdma_bytes "$RDMA_DEV")" -gt "$before" ]
+}
 
+stop_hog() {
 	before=$(rdma_bytes "$RDMA_DEV")
-	sleep 1
+	retry "$patience" more_bytes || fail "the traffic stands still after $1"
 	kill -0 "$hog" || fail "the traffic ended with $1: $(<$hog_log)"
-	[ "$(rdma_bytes "$RDMA_DEV")" -gt "$before" ] || fail "the traffic stands still after $1"
 	lab-barrier "checked-${1//[ ,]/-}"
 	pkill -KILL -x rop_hog || true
 	wait "$hog" 2>/dev/null || true
@@ -56,6 +57,10 @@ port_is() {
 
 in_namespace() {
 	ip netns exec blue "$@"
+}
+
+listening_in_namespace() {
+	in_namespace ss -Hltn "sport = :18515" | grep -q .
 }
 
 # The other provider's packets are frames of the interface.
@@ -118,10 +123,9 @@ lab-barrier shared
 if [ "$NODE" = 1 ]; then
 	in_namespace ib_send_lat -F -d "$RDMA_DEV" -x "$(gid_index "$RDMA_DEV")" -n 200 >/tmp/shared.log 2>&1 &
 	server=$!
-	retry "$patience" in_namespace ss -Hltn "sport = :18515" || fail "no server in the namespace"
+	retry "$patience" listening_in_namespace || fail "no server in the namespace"
 fi
 lab-barrier shared-server
-sleep 1
 [ "$NODE" != 2 ] ||
 	in_namespace ib_send_lat -F -d "$RDMA_DEV" -x "$(gid_index "$RDMA_DEV")" -n 200 "$SERVER" ||
 	fail "no traffic in a namespace"
@@ -146,8 +150,8 @@ in_namespace ip link set dev lo up
 in_namespace ip link set dev "$NETDEV" up
 in_namespace ip addr add "$address" dev "$NETDEV"
 lab-barrier exclusive
-! rop_sendrecv --rounds 1 >/dev/null 2>&1 || fail "the device can be used from outside"
-lab-barrier tried
+! ibv_devinfo -d "$RDMA_DEV" >/dev/null 2>&1 || fail "the device can be used from outside"
+in_namespace ibv_devinfo -d "$RDMA_DEV" >/dev/null || fail "the device can not be opened inside"
 in_namespace rop_sendrecv --rounds 3 || fail "the device can not be used inside"
 lab-barrier used
 ip netns del blue

@@ -29,10 +29,23 @@ expect_end() {
 
 	timeout $((2 * patience)) tail --pid="$io" -f /dev/null || fail "fio hangs after $1"
 	wait "$io" || status=$?
-	grep -q 'verify:' "$log" && fail "wrong data after $1: $(<"$log")"
+	grep -qE 'verify: |verify failed' "$log" && fail "wrong data after $1: $(<"$log")"
 	[ "$2" = $((status == 0 ? 1 : 0)) ] ||
 		fail "fio ended with status $status after $1: $(<"$log")"
 	pass "$1: fio ended with status $status"
+}
+
+reconnecting() {
+	grep -q connecting /sys/class/nvme/nvme*/state
+}
+
+# The host has seen it, and fio waits.
+expect_reconnecting() {
+	if [ "$NODE" = 2 ]; then
+		retry "$patience" reconnecting || fail "the host does not see $1"
+		kill -0 "$io" || fail "fio ended before $1: $(<"$log")"
+	fi
+	lab-barrier "${1//[^a-z]/-}"
 }
 
 no_controller() {
@@ -53,13 +66,11 @@ if [ "$NODE" = 2 ]; then
 fi
 
 lab-barrier close
-[ "$NODE" != 2 ] || start_io 10
+[ "$NODE" != 2 ] || start_io 15
 lab-barrier under-io
-if [ "$NODE" = 1 ]; then
-	close_port
-	sleep 3
-	open_port
-fi
+[ "$NODE" != 1 ] || close_port
+expect_reconnecting "the target's disconnect"
+[ "$NODE" != 1 ] || open_port
 lab-barrier reopened
 if [ "$NODE" = 2 ]; then
 	expect_end "the target's disconnect" 1
@@ -72,7 +83,9 @@ lab-barrier busy
 if [ "$NODE" = 1 ]; then
 	rmmod ropcie || fail "ropcie does not unload under a target"
 	close_port
-	sleep 3
+fi
+expect_reconnecting "the loss of the target's device"
+if [ "$NODE" = 1 ]; then
 	insmod "$MODDIR"/driver/ropcie.ko || fail "ropcie does not load"
 	retry "$patience" test -e "/sys/class/net/$NETDEV" || fail "$NETDEV does not come back"
 	ip link set dev "$NETDEV" up

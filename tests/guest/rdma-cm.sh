@@ -67,9 +67,12 @@ connects() {
 		fail "cmtime -c $1 ended with status $?: $(<"$LAB_OUT/client")"
 	lab-barrier "connected-$number"
 	if [ "$NODE" = 1 ]; then
-		kill "$pid"
+		kill "$pid" || fail "cmtime's server has ended: $(<"$server_log")"
 		wait "$pid" || true
+		! grep -iE 'event:|fail|error' "$server_log" || fail "cmtime's server"
 	else
+		# It ends with 0 whatever became of its connections.
+		! grep -iE 'event:|fail|error' "$LAB_OUT/client" || fail "cmtime -c $1"
 		sed -n 's/^connect  /cmtime: &/p' "$LAB_OUT/client"
 	fi
 	expect_no_user_objects "cmtime"

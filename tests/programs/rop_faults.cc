@@ -41,6 +41,7 @@ struct Half {
   uint64_t completed = 0;
   uint64_t good = 0;
   bool failed = false;
+  bool exhausted = false;  // with RETRY_EXC_ERR
 };
 
 class Flow {
@@ -100,6 +101,7 @@ class Flow {
   [[nodiscard]] bool warm() const {
     return send_.good > kOutstanding && receive_.good > kOutstanding;
   }
+  [[nodiscard]] bool exhausted() const { return send_.exhausted; }
   [[nodiscard]] uint64_t received() const { return receive_.good; }
   [[nodiscard]] const ibv_qp* qp() const { return connection_.qp.get(); }
 
@@ -142,6 +144,7 @@ class Flow {
                 (first && wc.status == IBV_WC_RETRY_EXC_ERR),
             what, " completed with ", ibv_wc_status_str(wc.status));
       half->failed = true;
+      half->exhausted |= wc.status == IBV_WC_RETRY_EXC_ERR;
       return;
     }
     Check(!half->failed, what, " is a success behind an error");
@@ -168,17 +171,22 @@ class Flow {
   Half receive_;
 };
 
-// Waits until each QP has had its IBV_EVENT_QP_FATAL, once.
+// Waits until each QP has had its IBV_EVENT_QP_FATAL, and sees that none has a
+// second one.
 void CheckEvents(const Device& device, const std::vector<Flow>& flows,
                  int timeout_s) {
   std::set<const ibv_qp*> waiting;
   for (const Flow& flow : flows) {
     waiting.insert(flow.qp());
   }
-  while (!waiting.empty()) {
+  for (;;) {
     pollfd wait = {device.context->async_fd, POLLIN, 0};
-    Check(poll(&wait, 1, timeout_s * 1000) == 1, waiting.size(),
-          " QPs have no event after ", timeout_s, " s");
+    const int ready = poll(&wait, 1, waiting.empty() ? 50 : timeout_s * 1000);
+    if (ready == 0 && waiting.empty()) {
+      return;
+    }
+    Check(ready == 1, waiting.size(), " QPs have no event after ", timeout_s,
+          " s");
     ibv_async_event event{};
     CheckErrno(
         ibv_get_async_event(device.context.get(), &event) == 0 ? 0 : errno,
@@ -225,10 +233,15 @@ uint64_t Round(Side& side, const Device& device, Arena* arena,
     };
   };
   PollUntil(&flows, true, timeout, "too little traffic", all(&Flow::warm));
+  side.channel.Barrier(2);
   std::cout << "running\n" << std::flush;
   PollUntil(&flows, true, timeout, "the link was not cut", all(&Flow::failed));
   PollUntil(&flows, false, timeout, "work requests are lost",
             all(&Flow::Drained));
+  // The others may have had nothing under way when they were told to stop.
+  Check(std::any_of(flows.begin(), flows.end(),
+                    [](const Flow& flow) { return flow.exhausted(); }),
+        "no send has completed with IBV_WC_RETRY_EXC_ERR");
   CheckEvents(device, flows, timeout);
   for (Flow& flow : flows) {
     flow.PostInError();
@@ -252,7 +265,7 @@ void Run(Side& side) {
   for (int i = 0; i < rounds; ++i) {
     received += Round(side, device, &arena, pattern);
   }
-  side.channel.Barrier(2);
+  side.channel.Barrier(3);
   std::cout << "the link was lost " << rounds << " times; " << received
             << " messages arrived before, every byte right\n";
 }
