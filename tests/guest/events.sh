@@ -3,7 +3,6 @@
 # lab: --nodes 2
 # lab: --nodes 1 --link loopback
 # lab-quick: yes
-# lab-kernels: all
 #
 # Completion events and wake-ups. Arguments are given to rop_events.
 set -euo pipefail

@@ -3,7 +3,6 @@
 # lab: --nodes 2
 # lab: --nodes 1 --link loopback
 # lab-quick: yes
-# lab-kernels: all
 #
 # 100 queue pairs at once. Arguments are given to rop_many_qps.
 set -euo pipefail

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --no-setup -- 2
 # lab-long: --nodes 2 --no-setup --timeout 3600 -- 50
-# lab-kernels: all
 #
 # modules.sh [ROUNDS]: the modules come and go, ROUNDS times in every legal
 # order (default 50; the nodes share them), with and without a loopback pair.

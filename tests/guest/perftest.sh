@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2
-# lab-kernels: all
 #
 # The device as rdma-core's tools show it, and perftest's SEND programs with
 # their defaults: polling and with events, one way and both ways.

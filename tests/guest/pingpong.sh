@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2
-# lab-kernels: all
 #
 # rdma-core's RC example, polling and with events, small and large messages.
 # shellcheck source=tests/guest/lib/rdma.sh

@@ -107,7 +107,7 @@ no_user_objects() {
 }
 
 expect_no_user_objects() {
-	retry 20 no_user_objects || fail "left behind after $1:"$'\n'"$(user_objects)"
+	retry "$patience" no_user_objects || fail "left behind after $1:"$'\n'"$(user_objects)"
 }
 
 # disk_io DISK FIO-OPTION...: every byte is verified.
