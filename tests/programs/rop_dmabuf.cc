@@ -221,7 +221,7 @@ void Run(Side& side) {
         "RDMA READ from the buffer: other bytes than were written");
   side.channel.Barrier(++step);
 
-  // Both ends of a message are buffers; the receive is as long as the region.
+  // A message from the buffer, as long as the region, to ordinary memory.
   std::copy_n(mine, kLength, buffer.memory() + kOffset);
   PostRecv(test.connection.qp.get(), 1, {sge});
   side.channel.Barrier(++step);
