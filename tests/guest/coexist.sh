@@ -8,32 +8,19 @@
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
-hog_log=/tmp/rop_hog.log
 gids=/sys/class/infiniband/$RDMA_DEV/ports/1/gids
 
-running() {
-	grep -q '^running' $hog_log
-}
-
-# A program with traffic, which has to live until stop_hog.
-start_hog() {
-	rop_hog --qps 1 --peer-may-die >$hog_log 2>&1 &
-	hog=$!
-	retry "$patience" running || fail "rop_hog does not run: $(<$hog_log)"
+# begin NAME: traffic, which has to go on until `end`.
+begin() {
+	start_hog 1
 	lab-barrier "hog-$1"
 }
 
-more_bytes() {
-	[ "$(rdma_bytes "$RDMA_DEV")" -gt "$before" ]
-}
-
-stop_hog() {
-	before=$(rdma_bytes "$RDMA_DEV")
-	retry "$patience" more_bytes || fail "the traffic stands still after $1"
-	kill -0 "$hog" || fail "the traffic ended with $1: $(<$hog_log)"
+# end WHAT: it has gone on all the while.
+end() {
+	expect_traffic "$1"
 	lab-barrier "checked-${1//[ ,]/-}"
-	pkill -KILL -x rop_hog || true
-	wait "$hog" 2>/dev/null || true
+	kill_hog || true # its peer may have been killed first
 	expect_no_user_objects "$1"
 	lab-barrier "stopped-${1//[ ,]/-}"
 	pass "$1"
@@ -64,16 +51,16 @@ listening_in_namespace() {
 }
 
 # The other provider's packets are frames of the interface.
-start_hog rxe
+begin rxe
 modprobe rdma_rxe || fail "rdma_rxe does not load"
 rdma link add rxe0 type rxe netdev "$NETDEV" || fail "rxe takes no $NETDEV"
 RDMA_DEV=rxe0 pair 18515 ib_send_bw -s 4096 -n 100
 RDMA_DEV=rxe0 pair 18515 ib_write_lat -n 50
 rdma link delete rxe0
 modprobe -r rdma_rxe
-stop_hog "rxe on $NETDEV"
+end "rxe on $NETDEV"
 
-start_hog second
+begin second
 ip link add other type dummy
 ip addr add 10.99.0.1/24 dev other
 ip link set dev other up
@@ -86,9 +73,9 @@ ib_send_bw -d second -x "$(gid_index second)" -n 300 127.0.0.1 >/tmp/client.log 
 wait "$server" || fail "the second device's server: $(</tmp/server.log)"
 rdma link delete second
 ip link del other
-stop_hog "a second RoPCIe device"
+end "a second RoPCIe device"
 
-start_hog addresses
+begin addresses
 for turn in 1 2 3; do
 	ip addr add "10.88.$turn.$NODE/24" dev "$NETDEV"
 	retry "$patience" has_gid "10.88.$turn.$NODE" || fail "10.88.$turn.$NODE has no GID"
@@ -98,7 +85,7 @@ for turn in 1 2 3; do
 	ip addr del "10.88.$turn.$NODE/24" dev "$NETDEV"
 	retry "$patience" has_no_gid "10.88.$turn.$NODE" || fail "the GID of 10.88.$turn.$NODE stays"
 done
-stop_hog "addresses that come and go"
+end "addresses that come and go"
 
 lab-barrier down
 if [ "$NODE" = 1 ]; then

@@ -8,7 +8,6 @@
 . "$(dirname "$0")/lib/rdma.sh"
 
 link=$RDMA_DEV/1
-log=/tmp/rop_hog.log
 
 # value NAME: from the text of `rdma statistic`, summed up.
 value() {
@@ -27,10 +26,6 @@ qp_counters() {
 	rdma statistic qp show link "$link" | grep -c ' cntn ' || true
 }
 
-running() {
-	grep -q '^running' $log
-}
-
 counts_on() {
 	[ "$(qp_value tx_send_msgs)" -gt "$1" ]
 }
@@ -43,13 +38,11 @@ no_qp_counters() {
 rdma statistic qp set link "$link" auto type on || fail "no counters for each type"
 rdma statistic qp mode link "$link" | grep -q 'auto type' || fail "the mode is not shown"
 lab-barrier auto
-rop_hog --qps 1 --peer-may-die >$log 2>&1 &
-hog=$!
+start_hog 1
 retry "$patience" counts_on 0 || fail "no counter for the queue pairs of a program"
 rdma statistic qp show link "$link" | grep -q 'qp-type RC' || fail "the counter is of no type"
 lab-barrier auto-seen
-pkill -KILL -x rop_hog || true
-wait "$hog" 2>/dev/null || true
+kill_hog || true
 retry "$patience" no_qp_counters || fail "$(qp_counters) counters are left of a program that was killed"
 lab-barrier auto-killed
 sent=$(port_value tx_send_bytes)
@@ -63,9 +56,7 @@ rdma statistic qp set link "$link" auto off || fail "the mode can not be changed
 pass "counters for each type of queue pair"
 
 lab-barrier hog
-rop_hog --qps 4 --peer-may-die >$log 2>&1 &
-hog=$!
-retry "$patience" running || fail "rop_hog does not run: $(<$log)"
+start_hog 4
 mapfile -t qpns < <(rdma res show qp link "$link" | sed -n "s/.* lqpn \([0-9]*\) .*pid $hog .*/\1/p")
 [ ${#qpns[@]} -ge 4 ] || fail "rop_hog has ${#qpns[@]} queue pairs"
 
@@ -90,8 +81,7 @@ pass "counters bound and unbound under a running program"
 
 rdma statistic qp bind link "$link" lqpn "${qpns[3]}" || fail "a second time there is no counter"
 lab-barrier kill
-pkill -KILL -x rop_hog || true
-wait "$hog" 2>/dev/null || true
+kill_hog || true
 expect_no_user_objects "a kill of a program with a counter"
 retry "$patience" no_qp_counters || fail "a counter is left of a program that was killed"
 pass "a killed program leaves no counter"

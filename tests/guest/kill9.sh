@@ -9,38 +9,19 @@
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
-log=/tmp/rop_hog.log
-
-running() {
-	grep -q '^running' $log
-}
-
-start_hog() {
-	rop_hog --qps 8 --peer-may-die >$log 2>&1 &
-	hog=$!
-	retry "$patience" running || fail "rop_hog does not run: $(<$log)"
-	lab-barrier "running-${1//[ ,]/-}"
-	sleep 0.5
-}
-
-# kill_hog NODES: of which each kills its own. With one node a hog is two
-# processes; with several it may have ended because its peer was killed first.
-kill_hog() {
-	pkill -KILL -x rop_hog || [ "$1" -gt 1 ] ||
-		fail "rop_hog was gone before it was killed: $(<$log)"
-	wait "$hog" 2>/dev/null || true
-}
-
 # round NAME WHO...: the nodes WHO kill theirs, the others' must see it.
 round() {
 	local name=$1
 
 	shift
-	start_hog "$name"
+	start_hog 8
+	lab-barrier "running-${name//[ ,]/-}"
+	sleep 0.5
 	if [[ " $* " == *" $NODE "* ]]; then
-		kill_hog $#
+		# Where several are killed, it may have ended for its peer's death.
+		kill_hog || [ $# -gt 1 ] || fail "rop_hog was gone before it was killed: $(<"$hog_log")"
 	else
-		wait "$hog" || fail "rop_hog whose peer was killed: $(<$log)"
+		wait "$hog" || fail "rop_hog whose peer was killed: $(<"$hog_log")"
 	fi
 	expect_no_user_objects "$name"
 	lab-barrier "gone-${name//[ ,]/-}"

@@ -8,6 +8,7 @@ set -euo pipefail
 
 patience=${LAB_PATIENCE:-60} # seconds; more on slow kernels
 pair_number=0
+hog_log=/tmp/rop_hog.log
 
 fail() {
 	echo "FAILED: $*"
@@ -91,6 +92,33 @@ rdma_bytes() {
 
 	cat "$counters"/{tx,rx}_{send,write,read}_bytes |
 		awk '{ sum += $1 } END { printf "%.0f\n", sum }'
+}
+
+has_more_bytes_than() {
+	[ "$(rdma_bytes "$RDMA_DEV")" -gt "$1" ]
+}
+
+# start_hog QPS: a program with traffic, which has begun; its peer may die.
+start_hog() {
+	rop_hog --qps "$1" --peer-may-die >"$hog_log" 2>&1 &
+	hog=$!
+	retry "$patience" grep -q '^running' "$hog_log" || fail "rop_hog does not run: $(<"$hog_log")"
+}
+
+# kill_hog: true if it lived until now.
+kill_hog() {
+	local status=0
+
+	pkill -KILL -x rop_hog || status=$?
+	wait "$hog" 2>/dev/null || true
+	return $status
+}
+
+# expect_traffic WHEN: of the program that start_hog has started.
+expect_traffic() {
+	retry "$patience" has_more_bytes_than "$(rdma_bytes "$RDMA_DEV")" ||
+		fail "the traffic stands still after $1: $(<"$hog_log")"
+	kill -0 "$hog" || fail "the traffic ended with $1: $(<"$hog_log")"
 }
 
 # Objects that a process holds, of any device; the kernel's own have no pid.
