@@ -2,6 +2,7 @@
 /* Takes the place of libibverbs' commands in the test program. */
 #define _GNU_SOURCE /* memfd_create() */
 #include <errno.h>
+#include <rdma/ib_user_verbs.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,6 +27,8 @@ static struct {
 	struct ropcie_uring ring[2];
 	uint32_t ring_size;
 	uint32_t calls;
+	bool refuses_writes;
+	uint32_t writes;
 } fake;
 
 #define RING_MEMORY 0x100000
@@ -60,6 +63,16 @@ uint32_t fake_longest_command(void)
 	return fake.longest_command;
 }
 
+void fake_refuse_writes(void)
+{
+	fake.refuses_writes = true;
+}
+
+uint32_t fake_writes(void)
+{
+	return fake.writes;
+}
+
 struct fake_request fake_retire(void)
 {
 	return fake.queue[fake.retired++ % MAX_DEPTH];
@@ -88,6 +101,7 @@ struct ibv_context *fake_mapped_context(uint32_t size)
 	if (memory == MAP_FAILED)
 		return NULL;
 	mapped.mapped = true;
+	mapped.write_refused = false;
 	mapped.abi.max_inline_data = 128;
 	fake.ring_size = size;
 	return context;
@@ -252,6 +266,59 @@ int ibv_cmd_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		      struct ibv_recv_wr **bad_wr)
 {
 	fake.calls += !wr;
+	return 0;
+}
+
+/* A command that is written, as far as the kernel would look at it. */
+static int written(const struct ib_uverbs_cmd_hdr *hdr, size_t length)
+{
+	size_t request, answer;
+
+	switch (hdr->command) {
+	case IB_USER_VERBS_CMD_POST_SEND:
+		request = sizeof(struct ib_uverbs_post_send);
+		answer = sizeof(struct ib_uverbs_post_send_resp);
+		break;
+	case IB_USER_VERBS_CMD_POST_RECV:
+		request = sizeof(struct ib_uverbs_post_recv);
+		answer = sizeof(struct ib_uverbs_post_recv_resp);
+		break;
+	case IB_USER_VERBS_CMD_POLL_CQ:
+		request = sizeof(struct ib_uverbs_poll_cq);
+		answer = sizeof(struct ib_uverbs_poll_cq_resp) +
+			 sizeof(struct ib_uverbs_wc);
+		break;
+	case IB_USER_VERBS_CMD_REQ_NOTIFY_CQ:
+		request = sizeof(struct ib_uverbs_req_notify_cq);
+		answer = 0;
+		break;
+	default:
+		return EINVAL;
+	}
+	if (hdr->in_words * 4u != length)
+		return EINVAL;
+	if (length < sizeof(*hdr) + request || hdr->out_words * 4u < answer ||
+	    (!answer && hdr->out_words))
+		return ENOSPC;
+	fake.calls++;
+	return 0;
+}
+
+ssize_t __real_write(int fd, const void *data, size_t length);
+ssize_t __wrap_write(int fd, const void *data, size_t length);
+
+ssize_t __wrap_write(int fd, const void *data, size_t length)
+{
+	if (!memory || fd != mapped.ibv_ctx.context.cmd_fd)
+		return __real_write(fd, data, length);
+	fake.writes++;
+	errno = fake.refuses_writes ? EACCES : written(data, length);
+	return errno ? -1 : (ssize_t)length;
+}
+
+int ibv_cmd_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	fake.calls++;
 	return 0;
 }
 

@@ -51,6 +51,10 @@ struct ropcie_uring *fake_ring(int which);
 /* Doorbells, and polls that found an empty mapped CQ. */
 uint32_t fake_calls(void);
 
+/* Commands are not to be written any more; how many were, refused or not. */
+void fake_refuse_writes(void);
+uint32_t fake_writes(void);
+
 /* Registered regions that are still there. */
 int fake_regions(void);
 
@@ -78,6 +82,7 @@ struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 				      struct ibv_cq_init_attr_ex *attr);
 int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 int ropcie_destroy_cq(struct ibv_cq *cq);
+int ropcie_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
 #ifdef __cplusplus
 }

@@ -142,6 +142,21 @@ TEST_F(MappedQp, CallsOnlyAKernelThatDoesNotLook) {
   EXPECT_EQ(fake_calls(), 2);
 }
 
+TEST_F(MappedQp, WritesItsCallsAndLeavesThemToLibibverbsWhereItMayNot) {
+  ropcie_uring_want_call(fake_ring(0), true);
+  ropcie_uring_want_call(fake_ring(1), true);
+  ASSERT_EQ(Send(1, 0), 0);
+  ASSERT_EQ(Receive(1), 0);
+  EXPECT_EQ(fake_calls(), 2);
+  EXPECT_EQ(fake_writes(), 2);
+  fake_refuse_writes();
+  ASSERT_EQ(Send(2, 0), 0);
+  ASSERT_EQ(Receive(2), 0);
+  ASSERT_EQ(Send(3, 0), 0);
+  EXPECT_EQ(fake_calls(), 5);
+  EXPECT_EQ(fake_writes(), 3) << "it has heard of it";
+}
+
 TEST_F(MappedQp, IsFullAtWhatWasAskedForUntilRequestsAreComplete) {
   for (uint32_t i = 0; i < kDepth; ++i) {
     ASSERT_EQ(Send(i, 0), 0);
@@ -228,6 +243,13 @@ TEST_F(MappedCq, PollTakesInOrderAndCallsOnlyWhenThereIsNothing) {
     EXPECT_EQ(Poll(2), Ids{});
     EXPECT_EQ(fake_calls(), round + 1);
   }
+}
+
+TEST_F(MappedCq, NotificationsAreAskedForInWriting) {
+  EXPECT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  EXPECT_EQ(ropcie_req_notify_cq(cq_, 1), 0);
+  EXPECT_EQ(fake_calls(), 2);
+  EXPECT_EQ(fake_writes(), 2);
 }
 
 TEST_F(MappedCq, CompletionsKeepWhatTheyAre) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call.h"
 #include "ropcie.h"
 
 /*
@@ -206,8 +207,8 @@ static int poll_mapped(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc,
 	if (n || num_entries <= 0)
 		return n;
 	/* Nothing there: this thread drains the lanes, and no other has to. */
-	ret = ibv_cmd_poll_cq(&cq->vcq.cq, 1, wc);
-	return ret < 0 ? ret : take(cq, num_entries, wc, timestamp);
+	ret = ropcie_call_for_progress(&cq->vcq.cq);
+	return ret ? -ret : take(cq, num_entries, wc, timestamp);
 }
 
 void ropcie_cq_forget(struct ibv_cq *ibcq, uint32_t qp_num)

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "call.h"
 #include "post.h"
 #include "ropcie.h"
 
@@ -184,20 +185,6 @@ static int may_send(const struct ropcie_qp *qp)
 	}
 }
 
-static int call_for_sends(struct ibv_qp *qp)
-{
-	struct ibv_send_wr *none;
-
-	return ibv_cmd_post_send(qp, NULL, &none);
-}
-
-static int call_for_recvs(struct ibv_qp *qp)
-{
-	struct ibv_recv_wr *none;
-
-	return ibv_cmd_post_recv(qp, NULL, &none);
-}
-
 /*
  * What was posted is posted, so the call has to be made. When the device is gone
  * it can not be, and there will be no completions.
@@ -238,7 +225,7 @@ int ropcie_post_send_mapped(struct ropcie_qp *qp, struct ibv_send_wr *wr,
 		ring = ropcie_ring_publish(&qp->sq);
 	pthread_mutex_unlock(&qp->sq_lock);
 	if (ring)
-		ring_doorbell(qp, call_for_sends);
+		ring_doorbell(qp, ropcie_call_for_sends);
 	return ret;
 }
 
@@ -308,7 +295,7 @@ int ropcie_post_recv_mapped(struct ropcie_qp *qp, struct ibv_recv_wr *wr,
 		ring = ropcie_ring_publish(&qp->rq);
 	pthread_mutex_unlock(&qp->rq_lock);
 	if (ring)
-		ring_doorbell(qp, call_for_recvs);
+		ring_doorbell(qp, ropcie_call_for_recvs);
 	return ret;
 }
 

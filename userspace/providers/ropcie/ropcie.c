@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 /* The provider's registration, its devices and contexts. */
+#include "call.h"
 #include "ropcie.h"
 
 #include <errno.h>
@@ -140,7 +141,7 @@ static const struct verbs_context_ops context_ops = {
 	.reg_dm_mr = ropcie_reg_dm_mr,
 	.reg_dmabuf_mr = ropcie_reg_dmabuf_mr,
 	.reg_mr = ropcie_reg_mr,
-	.req_notify_cq = ibv_cmd_req_notify_cq,
+	.req_notify_cq = ropcie_req_notify_cq,
 	.rereg_mr = ropcie_rereg_mr,
 	.resize_cq = ropcie_resize_cq,
 	.unimport_dm = ropcie_unimport_dm,

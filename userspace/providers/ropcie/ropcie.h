@@ -30,6 +30,8 @@ struct ropcie_context {
 	struct ropcie_abi_alloc_ucontext_resp abi;
 	/* Queues are mapped. */
 	bool mapped;
+	/* This process may not write to the device any more. */
+	bool write_refused;
 };
 
 /* A thread domain: only counts its users. */

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
+/*
+ * The calls of the data path: commands of uverbs that carry nothing but a handle.
+ *
+ * They are written to the device's file. libibverbs would make an ioctl of each,
+ * which the kernel takes apart for hundreds of instructions; that is what is
+ * left where writing is not allowed (a process that has changed its user since).
+ * Each returns 0 or an errno.
+ */
+#ifndef ROPCIE_CALL_H
+#define ROPCIE_CALL_H
+
+struct ibv_cq;
+struct ibv_qp;
+
+/* The kernel looks at the send queue. */
+int ropcie_call_for_sends(struct ibv_qp *qp);
+
+/* The kernel looks at the receive queue. */
+int ropcie_call_for_recvs(struct ibv_qp *qp);
+
+/* Records that wait are received; completions come through the mapped ring. */
+int ropcie_call_for_progress(struct ibv_cq *cq);
+
+int ropcie_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+
+#endif /* ROPCIE_CALL_H */
