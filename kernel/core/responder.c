@@ -416,8 +416,11 @@ void ropcie_rsp_answered(struct ropcie_responder *rsp,
 		return;
 	}
 	rsp->owes = false;
-	/* After an RNR NAK the other end waits for time or for credits. */
-	rsp->starved = !hdr->credits || hdr->syndrome == ROPCIE_RNR_NAK;
+	/*
+	 * Then the other end waits for time or for credits. Without credits it
+	 * sends one request to find out (IBTA 9.7.7.2), and need not be told.
+	 */
+	rsp->starved = hdr->syndrome == ROPCIE_RNR_NAK;
 }
 
 bool ropcie_rsp_replenished(struct ropcie_responder *rsp)

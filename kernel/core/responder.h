@@ -83,7 +83,7 @@ struct ropcie_rsp_fetch {
  * @nak_sent: an RNR or sequence NAK was owed for the current epsn: what comes
  *	behind it is dropped without another one
  * @dead: a fatal NAK is owed or sent; everything else is dropped
- * @starved: the last answer said that there are, or were, no receives
+ * @starved: the last answer was an RNR NAK: the other end waits for receives
  * @fetch: the last READs and atomics, a ring
  * @fetch_head: where the next one goes
  * @fetch_known: how many there are in it
@@ -287,8 +287,8 @@ void ropcie_rsp_answered(struct ropcie_responder *rsp,
  * ropcie_rsp_replenished() - receives were posted
  * @rsp: responder
  *
- * When the other end was told that there were none, an unsolicited
- * acknowledge with credits becomes due (IBTA 9.7.7.2).
+ * When the other end was refused for want of one, an unsolicited acknowledge
+ * becomes due, which ends its wait (IBTA 9.7.7.2).
  *
  * Return: true when an answer is owed now.
  */

@@ -73,7 +73,7 @@ static void want_receives(struct ropcie_qp *qp)
 			       qp->rsp.starved || qp->state == IB_QPS_ERR);
 }
 
-/* There are receives again for a peer that was told that there were none. */
+/* There are receives again for a peer that was refused for want of one. */
 static void replenish(struct ropcie_qp *qp)
 {
 	/* Who was refused for a shared queue tries again when it is time. */

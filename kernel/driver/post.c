@@ -292,8 +292,8 @@ int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
 
 	/*
-	 * Only a responder that said that it had no receives, or a QP in ERR,
-	 * needs to be run. Pairs with the barrier in ropcie_qp_answer().
+	 * Only a responder that refused a request for want of one, or a QP in
+	 * ERR, needs to be run. Pairs with the barrier in ropcie_qp_answer().
 	 */
 	smp_mb();
 	if (READ_ONCE(qp->rsp.starved) || READ_ONCE(qp->state) == IB_QPS_ERR)

@@ -245,7 +245,9 @@ void ropcie_lane_flush(struct ropcie_lane *lane)
 	if (lane->tx_up) {
 		mb(); /* records before the look at the receiver's wish */
 		arm = le32_to_cpu(READ_ONCE(lane_in(lane)->arm));
-		if ((arm & 1) && arm != lane->rung) {
+		/* What it has consumed it need not be told of. */
+		if ((arm & 1) && arm != lane->rung &&
+		    !ropcie_lane_tx_idle(&lane->tx)) {
 			lane->rung = arm;
 			lane->tx_doorbells++;
 			lane_ring(lane);

@@ -274,10 +274,20 @@ TEST_F(Responder, AnswersCarryCredits) {
   EXPECT_EQ(Answer(0x2000000).credits, uint32_t{ROPCIE_PSN_MASK});
 }
 
-TEST_F(Responder, ReceivesAfterAnAnswerWithoutCreditsAreTold) {
-  EXPECT_FALSE(ropcie_rsp_replenished(&rsp_)) << "nobody was told of none";
+// Without credits it may send one request (IBTA 9.7.7.2).
+TEST_F(Responder, NobodyWaitsForReceivesAfterAnAnswerWithoutCredits) {
+  EXPECT_FALSE(ropcie_rsp_replenished(&rsp_));
+  Take(Request(100, kOnly, 5, 5));
+  EXPECT_EQ(Answer(0).credits, 0U);
+  EXPECT_FALSE(ropcie_rsp_replenished(&rsp_));
+  EXPECT_EQ(Come(Request(101, kOnly, 5, 5)), ROPCIE_RSP_PLACE);
+}
+
+TEST_F(Responder, ReceivesAfterAnRnrNakAreTold) {
   Take(Request(100, kOnly, 5, 5));
   Answer(0);
+  EXPECT_EQ(Come(Request(101, kOnly, 5, 5), 0), ROPCIE_RSP_DROP);
+  EXPECT_EQ(Answer(0).syndrome, ROPCIE_RNR_NAK);
   EXPECT_TRUE(ropcie_rsp_replenished(&rsp_));
   EXPECT_TRUE(ropcie_rsp_replenished(&rsp_)) << "still owed";
   ExpectAnswer(ROPCIE_ACK, 100, 1);

@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant("a NAK for each record behind a gap", "responder.c",
            "} else if (!rsp->nak_sent) {", "} else {"),
     Mutant("no credits when receives are posted", "responder.c",
-           "rsp->starved = !hdr->credits || hdr->syndrome == ROPCIE_RNR_NAK;",
+           "rsp->starved = hdr->syndrome == ROPCIE_RNR_NAK;",
            "rsp->starved = false;"),
     Mutant("a dead connection lives on", "responder.c", "if (rsp->dead || ", "if ("),
     Mutant("fragments of another PSN on UC", "responder.c",
