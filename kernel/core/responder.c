@@ -417,10 +417,12 @@ void ropcie_rsp_answered(struct ropcie_responder *rsp,
 	}
 	rsp->owes = false;
 	/*
-	 * Then the other end waits for time or for credits. Without credits it
+	 * Then the other end waits for time or for credits, whatever else it is
+	 * told until what was refused comes again. Without credits only, it
 	 * sends one request to find out (IBTA 9.7.7.2), and need not be told.
 	 */
-	rsp->starved = hdr->syndrome == ROPCIE_RNR_NAK;
+	rsp->starved = hdr->syndrome == ROPCIE_RNR_NAK ||
+		       (rsp->starved && rsp->nak_sent && !hdr->credits);
 }
 
 bool ropcie_rsp_replenished(struct ropcie_responder *rsp)

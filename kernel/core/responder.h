@@ -83,7 +83,7 @@ struct ropcie_rsp_fetch {
  * @nak_sent: an RNR or sequence NAK was owed for the current epsn: what comes
  *	behind it is dropped without another one
  * @dead: a fatal NAK is owed or sent; everything else is dropped
- * @starved: the last answer was an RNR NAK: the other end waits for receives
+ * @starved: an RNR NAK was sent and no credits since: the other end waits
  * @fetch: the last READs and atomics, a ring
  * @fetch_head: where the next one goes
  * @fetch_known: how many there are in it

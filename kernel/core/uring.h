@@ -108,4 +108,27 @@ static inline void ropcie_uring_put(struct ropcie_uring *ring,
 	smp_store_release(&ring->ctl->head, ++ring->next);
 }
 
+/**
+ * ropcie_uring_wants_event() - is the process to be told of a completion?
+ * @ring: completions
+ * @solicited: the one that was put last is solicited
+ *
+ * Return: true once for each time that the process has asked. What it asks for
+ * meanwhile is answered by this event, too.
+ */
+static inline bool ropcie_uring_wants_event(const struct ropcie_uring *ring,
+					    bool solicited)
+{
+	u32 wish;
+
+	/* The process asks, then looks at head once more. */
+	smp_mb();
+	wish = READ_ONCE(ring->ctl->wake);
+	if (!(wish & ROPCIE_ABI_NOTIFY_ANY) &&
+	    !((wish & ROPCIE_ABI_NOTIFY_SOLICITED) && solicited))
+		return false;
+	WRITE_ONCE(ring->ctl->wake, 0);
+	return true;
+}
+
 #endif /* ROPCIE_CORE_URING_H */

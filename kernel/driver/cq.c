@@ -33,6 +33,8 @@ static int create_ring(struct ropcie_cq *cq, u32 cqe, bool mapped,
 		if (IS_ERR(shared))
 			return PTR_ERR(shared);
 		cq->shared = shared;
+		/* Nobody has asked for an event yet. */
+		ropcie_uring_want_call(&cq->uring, false);
 		return 0;
 	}
 	cq->ring = kvcalloc(cq->size, sizeof(*cq->ring), ROPCIE_GFP_USER);
@@ -93,6 +95,8 @@ static void move_completions(struct ropcie_cq *to, const struct ropcie_cq *from,
 			       ropcie_uring_at(&from->uring, i),
 			       to->uring.stride);
 		to->uring.next = from->uring.next;
+		WRITE_ONCE(to->uring.ctl->wake,
+			   READ_ONCE(from->uring.ctl->wake));
 		WRITE_ONCE(to->uring.ctl->tail, first);
 		/* As in ropcie_uring_put(). */
 		smp_store_release(&to->uring.ctl->head, to->uring.next);
@@ -183,6 +187,18 @@ static void put_shared(struct ropcie_cq *cq, const struct ib_wc *wc)
 	ropcie_uring_put(&cq->uring, &cqe);
 }
 
+/* Of the consumer's requests, a completion takes all (IBTA 11.4.2.2). */
+static bool wants_event(struct ropcie_cq *cq, bool solicited)
+{
+	if (cq->shared)
+		return ropcie_uring_wants_event(&cq->uring, solicited);
+	if (!(cq->armed & IB_CQ_NEXT_COMP) &&
+	    !((cq->armed & IB_CQ_SOLICITED) && solicited))
+		return false;
+	cq->armed = 0;
+	return true;
+}
+
 void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		   bool solicited, struct ropcie_after *after)
 {
@@ -201,11 +217,8 @@ void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		cq->ring[cq->head & (cq->size - 1)] = *wc;
 		WRITE_ONCE(cq->head, cq->head + 1);
 	}
-	if ((cq->armed & IB_CQ_NEXT_COMP) ||
-	    (cq->armed & IB_CQ_SOLICITED && solicited)) {
-		cq->armed = 0;
+	if (wants_event(cq, solicited))
 		tasklet_schedule(&cq->notify);
-	}
 	spin_unlock_irqrestore(&cq->lock, flags);
 }
 
@@ -262,9 +275,12 @@ int ropcie_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq);
+	bool missed = false;
 	unsigned long irq;
-	bool missed;
 
+	/* A process has asked in the ring already. */
+	if (cq->shared)
+		goto arm;
 	spin_lock_irqsave(&cq->lock, irq);
 	/*
 	 * Some ask for both, which is for all; and a request for all is not
@@ -273,7 +289,7 @@ int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 	cq->armed |= flags & IB_CQ_SOLICITED_MASK;
 	missed = num_used(cq);
 	spin_unlock_irqrestore(&cq->lock, irq);
-
+arm:
 	if (ropcie_may_run())
 		ropcie_adapter_arm(to_rdev(ibcq->device)->adapter);
 	return missed && (flags & IB_CQ_REPORT_MISSED_EVENTS);

@@ -315,7 +315,8 @@ struct ropcie_mw {
  * @size: a power of two
  * @head: next to write
  * @tail: next to poll
- * @armed: notifications that the consumer asked for: IB_CQ_SOLICITED_MASK
+ * @armed: notifications that the consumer asked for: IB_CQ_SOLICITED_MASK; of a
+ *	mapped queue they are in @uring
  * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
  * @notify: calls the consumer, one call at a time and never from his own calls
  */

@@ -10,7 +10,8 @@
  * sleep writes an odd number into the peer's memory, reads it back, and looks
  * at its lane once more. The answer to that read comes behind all that the
  * peer wrote before it saw the number, so either the last look finds the
- * record, or the sender finds the number, and rings: once for each odd number.
+ * record, or the sender finds the number, and rings: once for each odd number,
+ * when there is something that the receiver has not consumed.
  * A sender that finds the lane full does the same with want_space.
  */
 #include <linux/slab.h>

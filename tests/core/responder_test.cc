@@ -294,6 +294,20 @@ TEST_F(Responder, ReceivesAfterAnRnrNakAreTold) {
   EXPECT_FALSE(ropcie_rsp_replenished(&rsp_)) << "once is enough";
 }
 
+// What was sent before the refused one came again meanwhile, and is
+// acknowledged.
+TEST_F(Responder, AnAcknowledgeWithoutCreditsDoesNotEndTheWaitForThem) {
+  Take(Request(100, kOnly, 5, 5));
+  Answer(0);
+  EXPECT_EQ(Come(Request(101, kOnly, 5, 5), 0), ROPCIE_RSP_DROP);
+  EXPECT_EQ(Answer(0).syndrome, ROPCIE_RNR_NAK);
+  EXPECT_EQ(Come(Request(100, kOnly, 5, 5)), ROPCIE_RSP_DROP);
+  EXPECT_EQ(Answer(0).syndrome, ROPCIE_ACK);
+  EXPECT_TRUE(ropcie_rsp_replenished(&rsp_));
+  EXPECT_EQ(Answer(1).credits, 1U);
+  EXPECT_FALSE(ropcie_rsp_replenished(&rsp_));
+}
+
 // A receive came between the request and its RNR NAK: the other end must not
 // wait for its timer.
 TEST_F(Responder, RnrNakThatCarriesCreditsIsFollowedByAnAcknowledge) {

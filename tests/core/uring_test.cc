@@ -118,6 +118,35 @@ TEST_F(Uring, WithoutARingNothingIsReady) {
   EXPECT_EQ(ropcie_uring_ready(&none), 0);
 }
 
+TEST_F(Uring, RaisesOneEventForEachTimeThatTheProcessAsks) {
+  struct Case {
+    uint32_t wish;
+    bool solicited;
+    bool event;
+  };
+  constexpr uint32_t kSolicited = ROPCIE_ABI_NOTIFY_SOLICITED;
+  constexpr uint32_t kAny = ROPCIE_ABI_NOTIFY_ANY;
+  const Case cases[] = {
+      {0, false, false},
+      {0, true, false},
+      {kSolicited, false, false},
+      {kSolicited, true, true},
+      {kAny, false, true},
+      {kAny, true, true},
+      {kAny | kSolicited, false, true},
+      {0xfffffffc, true, false},  // nonsense
+  };
+  for (const Case& c : cases) {
+    ctl_.wake = c.wish;
+    EXPECT_EQ(ropcie_uring_wants_event(&kernel_, c.solicited), c.event)
+        << c.wish;
+    EXPECT_EQ(ctl_.wake, c.event ? 0 : c.wish);
+    if (c.event) {
+      EXPECT_FALSE(ropcie_uring_wants_event(&kernel_, true)) << "once";
+    }
+  }
+}
+
 TEST_F(Uring, StaysInItsMemoryWhateverTheProcessWrites) {
   std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the same each time
   for (int i = 0; i < 100000; ++i) {

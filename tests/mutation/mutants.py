@@ -120,8 +120,11 @@ MUTANTS = (
     Mutant("a NAK for each record behind a gap", "responder.c",
            "} else if (!rsp->nak_sent) {", "} else {"),
     Mutant("no credits when receives are posted", "responder.c",
-           "rsp->starved = hdr->syndrome == ROPCIE_RNR_NAK;",
+           "rsp->starved = hdr->syndrome == ROPCIE_RNR_NAK ||\n"
+           "\t\t       (rsp->starved && rsp->nak_sent && !hdr->credits);",
            "rsp->starved = false;"),
+    Mutant("a refusal forgotten for an acknowledge", "responder.c",
+           " ||\n\t\t       (rsp->starved && rsp->nak_sent && !hdr->credits);", ";"),
     Mutant("a dead connection lives on", "responder.c", "if (rsp->dead || ", "if ("),
     Mutant("fragments of another PSN on UC", "responder.c",
            "if (!first && (!expected || !continues(rsp, hdr)))",

@@ -3,8 +3,11 @@
 #define _GNU_SOURCE /* memfd_create() */
 #include <errno.h>
 #include <rdma/ib_user_verbs.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "fake_kernel.h"
@@ -102,6 +105,7 @@ struct ibv_context *fake_mapped_context(uint32_t size)
 		return NULL;
 	mapped.mapped = true;
 	mapped.write_refused = false;
+	mapped.has_polled = false;
 	mapped.abi.max_inline_data = 128;
 	fake.ring_size = size;
 	return context;
@@ -272,21 +276,34 @@ int ibv_cmd_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 /* A command that is written, as far as the kernel would look at it. */
 static int written(const struct ib_uverbs_cmd_hdr *hdr, size_t length)
 {
+	const union {
+		struct ib_uverbs_post_send send;
+		struct ib_uverbs_post_recv recv;
+		struct ib_uverbs_poll_cq poll;
+	} *core = (const void *)(hdr + 1);
 	size_t request, answer;
+	bool sane = true;
 
 	switch (hdr->command) {
 	case IB_USER_VERBS_CMD_POST_SEND:
-		request = sizeof(struct ib_uverbs_post_send);
+		request = sizeof(core->send);
 		answer = sizeof(struct ib_uverbs_post_send_resp);
+		sane = core->send.response && !core->send.wr_count &&
+		       !core->send.sge_count &&
+		       core->send.wqe_size == sizeof(struct ib_uverbs_send_wr);
 		break;
 	case IB_USER_VERBS_CMD_POST_RECV:
-		request = sizeof(struct ib_uverbs_post_recv);
+		request = sizeof(core->recv);
 		answer = sizeof(struct ib_uverbs_post_recv_resp);
+		sane = core->recv.response && !core->recv.wr_count &&
+		       !core->recv.sge_count &&
+		       core->recv.wqe_size == sizeof(struct ib_uverbs_recv_wr);
 		break;
 	case IB_USER_VERBS_CMD_POLL_CQ:
-		request = sizeof(struct ib_uverbs_poll_cq);
+		request = sizeof(core->poll);
 		answer = sizeof(struct ib_uverbs_poll_cq_resp) +
 			 sizeof(struct ib_uverbs_wc);
+		sane = core->poll.response && core->poll.ne == 1;
 		break;
 	case IB_USER_VERBS_CMD_REQ_NOTIFY_CQ:
 		request = sizeof(struct ib_uverbs_req_notify_cq);
@@ -295,7 +312,7 @@ static int written(const struct ib_uverbs_cmd_hdr *hdr, size_t length)
 	default:
 		return EINVAL;
 	}
-	if (hdr->in_words * 4u != length)
+	if (hdr->in_words * 4u != length || !sane)
 		return EINVAL;
 	if (length < sizeof(*hdr) + request || hdr->out_words * 4u < answer ||
 	    (!answer && hdr->out_words))
@@ -304,16 +321,25 @@ static int written(const struct ib_uverbs_cmd_hdr *hdr, size_t length)
 	return 0;
 }
 
-ssize_t __real_write(int fd, const void *data, size_t length);
-ssize_t __wrap_write(int fd, const void *data, size_t length);
+long __wrap_syscall(long number, ...);
 
-ssize_t __wrap_write(int fd, const void *data, size_t length)
+long __wrap_syscall(long number, ...)
 {
-	if (!memory || fd != mapped.ibv_ctx.context.cmd_fd)
-		return __real_write(fd, data, length);
+	const void *data;
+	size_t length;
+	va_list args;
+	int fd;
+
+	va_start(args, number);
+	fd = va_arg(args, int);
+	data = va_arg(args, const void *);
+	length = va_arg(args, size_t);
+	va_end(args);
+	if (number != SYS_write || fd != mapped.ibv_ctx.context.cmd_fd)
+		abort();
 	fake.writes++;
 	errno = fake.refuses_writes ? EACCES : written(data, length);
-	return errno ? -1 : (ssize_t)length;
+	return errno ? -1 : (long)length;
 }
 
 int ibv_cmd_req_notify_cq(struct ibv_cq *cq, int solicited_only)
@@ -339,6 +365,7 @@ int ibv_cmd_create_cq(struct ibv_context *context, int cqe,
 
 	make_rings(&req->driver, &answer->driver, 1,
 		   sizeof(struct ropcie_abi_cqe));
+	ropcie_uring_want_call(&fake.ring[0], false);
 	cq->context = context;
 	cq->cqe = cqe;
 	return 0;
@@ -362,6 +389,7 @@ int ibv_cmd_create_cq_ex(struct ibv_context *context,
 
 	make_rings(&req->driver, &answer->driver, 1,
 		   sizeof(struct ropcie_abi_cqe));
+	ropcie_uring_want_call(&fake.ring[0], false);
 	vcq->cq.context = context;
 	vcq->cq.cqe = (int)attr->cqe;
 	return 0;

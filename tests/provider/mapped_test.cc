@@ -245,11 +245,46 @@ TEST_F(MappedCq, PollTakesInOrderAndCallsOnlyWhenThereIsNothing) {
   }
 }
 
-TEST_F(MappedCq, NotificationsAreAskedForInWriting) {
-  EXPECT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+TEST_F(MappedCq, EventsAreAskedForInTheRing) {
+  EXPECT_EQ(fake_ring(0)->ctl->wake, 0U);
   EXPECT_EQ(ropcie_req_notify_cq(cq_, 1), 0);
+  EXPECT_EQ(fake_ring(0)->ctl->wake, uint32_t{ROPCIE_ABI_NOTIFY_SOLICITED});
+  EXPECT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  EXPECT_EQ(fake_ring(0)->ctl->wake,
+            uint32_t{ROPCIE_ABI_NOTIFY_SOLICITED | ROPCIE_ABI_NOTIFY_ANY})
+      << "both were asked for";
+  EXPECT_EQ(fake_calls(), 0);
+}
+
+// Whoever waits for an event is given his completions without asking.
+TEST_F(MappedCq, PollCallsNobodyWhileAnEventIsToCome) {
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  EXPECT_EQ(Poll(2), Ids{});
+  EXPECT_EQ(fake_calls(), 0);
+  Complete(5);
+  EXPECT_TRUE(ropcie_uring_wants_event(fake_ring(0), false));
+  EXPECT_EQ(Poll(2), (Ids{5}));
+  EXPECT_EQ(fake_calls(), 0);
+  EXPECT_EQ(Poll(2), Ids{});
+  EXPECT_EQ(fake_calls(), 1) << "polls again";
+}
+
+TEST_F(MappedCq, TheKernelHearsOfASleepThatFollowsPolls) {
+  EXPECT_EQ(Poll(1), Ids{});
+  EXPECT_EQ(fake_calls(), 1);
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
   EXPECT_EQ(fake_calls(), 2);
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  EXPECT_EQ(fake_calls(), 2) << "once is enough";
   EXPECT_EQ(fake_writes(), 2);
+}
+
+TEST_F(MappedCq, LeavesItsCallsToLibibverbsWhereItMayNotWrite) {
+  fake_refuse_writes();
+  EXPECT_EQ(Poll(1), Ids{});
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  EXPECT_EQ(fake_calls(), 2);
+  EXPECT_EQ(fake_writes(), 1) << "it has heard of it";
 }
 
 TEST_F(MappedCq, CompletionsKeepWhatTheyAre) {

@@ -24,7 +24,7 @@
  * ib_device_ops.uverbs_abi_ver; shown in /sys/class/infiniband_verbs/.../
  * abi_version. Raised only for a change that feature bits cannot express.
  */
-#define ROPCIE_ABI_VERSION 2
+#define ROPCIE_ABI_VERSION 3
 
 /*
  * The ib_device's driver_id is RDMA_DRIVER_UNKNOWN, which other out-of-tree
@@ -96,11 +96,22 @@ enum ropcie_abi_queue_flag {
  *
  * Of a mapped queue, the uverbs commands POST_SEND, POST_RECV without work
  * requests are the doorbell, and POLL_CQ finds nothing but lets the device
- * make progress.
+ * make progress. REQ_NOTIFY_CQ asks for no event, which is @wake's: it says that
+ * a process which has made progress so will not for a while.
  */
 struct ropcie_abi_create_queue_req {
 	__u32 flags;
 	__u32 reserved;
+};
+
+/**
+ * enum ropcie_abi_notify - events that a process asks for, in @wake of a CQ
+ * @ROPCIE_ABI_NOTIFY_SOLICITED: one for the next solicited completion
+ * @ROPCIE_ABI_NOTIFY_ANY: one for the next completion
+ */
+enum ropcie_abi_notify {
+	ROPCIE_ABI_NOTIFY_SOLICITED = 1 << 0,
+	ROPCIE_ABI_NOTIFY_ANY = 1 << 1,
 };
 
 /**
@@ -109,7 +120,10 @@ struct ropcie_abi_create_queue_req {
  * @reserved0: so that the two sides write to different cache lines
  * @tail: entries that the taking side is done with
  * @wake: of rings that the kernel takes from: a filled entry needs a doorbell.
- *	Read it behind a full barrier after @head was written.
+ *	Read it behind a full barrier after @head was written. Of completions:
+ *	the events that the process asks for, &enum ropcie_abi_notify, before a
+ *	full barrier and its last look at @head; the kernel writes 0 when it
+ *	raises one.
  * @reserved1: as @reserved0
  *
  * Entry n is at (n modulo size) * stride of the ring. Both indices are 0 after

@@ -8,7 +8,7 @@ set -euo pipefail
 
 patience=${LAB_PATIENCE:-60} # seconds; more on slow kernels
 pair_number=0
-hog_log=/tmp/rop_hog.log
+hog_log=$LAB_OUT/hog.$NODE
 
 fail() {
 	echo "FAILED: $*"
@@ -100,6 +100,7 @@ has_more_bytes_than() {
 
 # start_hog QPS: a program with traffic, which has begun; its peer may die.
 start_hog() {
+	: >"$hog_log"
 	rop_hog --qps "$1" --peer-may-die >"$hog_log" 2>&1 &
 	hog=$!
 	retry "$patience" grep -q '^running' "$hog_log" || fail "rop_hog does not run: $(<"$hog_log")"
@@ -116,7 +117,10 @@ kill_hog() {
 
 # expect_traffic WHEN: of the program that start_hog has started.
 expect_traffic() {
-	retry "$patience" has_more_bytes_than "$(rdma_bytes "$RDMA_DEV")" ||
+	local before
+
+	before=$(rdma_bytes "$RDMA_DEV")
+	retry "$patience" has_more_bytes_than "$before" ||
 		fail "the traffic stands still after $1: $(<"$hog_log")"
 	kill -0 "$hog" || fail "the traffic ended with $1: $(<"$hog_log")"
 }

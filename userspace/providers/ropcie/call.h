@@ -4,8 +4,9 @@
  *
  * They are written to the device's file. libibverbs would make an ioctl of each,
  * which the kernel takes apart for hundreds of instructions; that is what is
- * left where writing is not allowed (a process that has changed its user since).
- * Each returns 0 or an errno.
+ * left to whoever has other credentials than the one that opened the device had
+ * (the child of a fork, a process that has changed its user): the kernel lets him
+ * not write. Each returns 0 or an errno, and is no point of cancellation.
  */
 #ifndef ROPCIE_CALL_H
 #define ROPCIE_CALL_H
@@ -22,6 +23,7 @@ int ropcie_call_for_recvs(struct ibv_qp *qp);
 /* Records that wait are received; completions come through the mapped ring. */
 int ropcie_call_for_progress(struct ibv_cq *cq);
 
-int ropcie_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+/* Nobody polls the kernel for a while: completions have to come by themselves. */
+int ropcie_call_before_sleep(struct ibv_cq *cq);
 
 #endif /* ROPCIE_CALL_H */

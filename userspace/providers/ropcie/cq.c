@@ -199,6 +199,18 @@ unlock:
 	return n;
 }
 
+/* The process waits for an event, and only looks whether it has to. */
+static bool wants_event(struct ropcie_cq *cq)
+{
+	bool wants;
+
+	pthread_mutex_lock(&cq->ring_lock);
+	wants = cq->ring.ctl &&
+		__atomic_load_n(&cq->ring.ctl->wake, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&cq->ring_lock);
+	return wants;
+}
+
 static int poll_mapped(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc,
 		       uint64_t *timestamp)
 {
@@ -206,9 +218,37 @@ static int poll_mapped(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc,
 
 	if (n || num_entries <= 0)
 		return n;
+	if (wants_event(cq))
+		return 0;
 	/* Nothing there: this thread drains the lanes, and no other has to. */
+	__atomic_store_n(&to_rctx(cq->vcq.cq.context)->has_polled, true,
+			 __ATOMIC_RELAXED);
 	ret = ropcie_call_for_progress(&cq->vcq.cq);
 	return ret ? -ret : take(cq, num_entries, wc, timestamp);
+}
+
+int ropcie_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+	struct ropcie_context *ctx = to_rctx(ibcq->context);
+	struct ropcie_cq *cq = to_rcq(ibcq);
+	bool lost;
+
+	if (!cq->map.addr)
+		return ibv_cmd_req_notify_cq(ibcq, solicited_only);
+	pthread_mutex_lock(&cq->ring_lock);
+	lost = !cq->ring.ctl;
+	if (!lost)
+		/* A full barrier: the caller polls once more. */
+		__atomic_fetch_or(&cq->ring.ctl->wake,
+				  solicited_only ? ROPCIE_ABI_NOTIFY_SOLICITED :
+						   ROPCIE_ABI_NOTIFY_ANY,
+				  __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&cq->ring_lock);
+	if (lost)
+		return EINVAL;
+	if (!__atomic_exchange_n(&ctx->has_polled, false, __ATOMIC_RELAXED))
+		return 0;
+	return ropcie_call_before_sleep(ibcq);
 }
 
 void ropcie_cq_forget(struct ibv_cq *ibcq, uint32_t qp_num)

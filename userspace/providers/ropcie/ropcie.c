@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 /* The provider's registration, its devices and contexts. */
-#include "call.h"
 #include "ropcie.h"
 
 #include <errno.h>

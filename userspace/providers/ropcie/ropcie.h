@@ -32,6 +32,8 @@ struct ropcie_context {
 	bool mapped;
 	/* This process may not write to the device any more. */
 	bool write_refused;
+	/* It has received in the kernel since it said that it would sleep. */
+	bool has_polled;
 };
 
 /* A thread domain: only counts its users. */
@@ -188,6 +190,7 @@ int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 /* The same for one completion, with its time stamp; as ropcie_cq.timestamp. */
 int ropcie_poll_one(struct ropcie_cq *cq, struct ibv_wc *wc,
 		    uint64_t *timestamp);
+int ropcie_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int ropcie_resize_cq(struct ibv_cq *cq, int cqe);
 int ropcie_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 int ropcie_destroy_cq(struct ibv_cq *cq);
