@@ -40,6 +40,16 @@ static inline void ropcie_link_wmb(bool write_combining)
 		smp_wmb(); /* pairs with the acquire in ropcie_lane_recv() */
 }
 
+/*
+ * A variable of which only what was written is read, and that is too big to be
+ * zeroed for each record, as kernels with CONFIG_INIT_STACK_ALL_ZERO do.
+ */
+#if __has_attribute(__uninitialized__)
+#define ROPCIE_UNINIT __attribute__((__uninitialized__))
+#else
+#define ROPCIE_UNINIT
+#endif
+
 /* The expression must hold by construction; a peer or user can not break it. */
 #define ROPCIE_ASSERT(cond) WARN_ON_ONCE(!(cond))
 

@@ -110,7 +110,7 @@ int ropcie_lane_send(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
 {
 	struct ropcie_slot *dst = &tx->slots[tx->head & (tx->geom.slots - 1)];
 	u32 bytes = ropcie_hdr_ring_len(hdr);
-	struct ropcie_slot slot;
+	struct ropcie_slot slot ROPCIE_UNINIT;
 	u32 i, off = 0;
 	int ret;
 
@@ -174,7 +174,7 @@ int ropcie_lane_recv(struct ropcie_lane_rx *rx, struct ropcie_rec *rec)
 {
 	const struct ropcie_slot *src =
 		&rx->slots[rx->head & (rx->geom.slots - 1)];
-	struct ropcie_slot slot;
+	struct ropcie_slot slot ROPCIE_UNINIT;
 
 	/* Header and payload are written before the valid word. */
 	if (le64_to_cpu(smp_load_acquire(&src->valid)) !=

@@ -154,8 +154,13 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 
 static bool zero(const u8 *bytes, size_t len)
 {
-	u8 any = 0;
+	u64 any = 0, word;
 
+	for (; len >= sizeof(word); len -= sizeof(word)) {
+		memcpy(&word, bytes, sizeof(word));
+		any |= word;
+		bytes += sizeof(word);
+	}
 	while (len)
 		any |= bytes[--len];
 	return !any;

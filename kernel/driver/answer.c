@@ -26,7 +26,7 @@ static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 		.length = hdr->frag_len,
 		.lkey = hdr->rkey,
 	};
-	struct ropcie_vec vec[ROPCIE_MAX_FRAG / PAGE_SIZE + 2];
+	struct ropcie_vec vec[ROPCIE_MAX_FRAG / PAGE_SIZE + 2] ROPCIE_UNINIT;
 	struct ropcie_mr *mr;
 	u32 nvec = 0;
 	int ret;

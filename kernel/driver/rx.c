@@ -12,7 +12,7 @@
 static bool scatter_piece(struct ropcie_mr *mr, const struct ropcie_sge *piece,
 			  const struct ropcie_rec *rec, u32 from)
 {
-	struct ropcie_vec vec[SCATTER_VECS];
+	struct ropcie_vec vec[SCATTER_VECS] ROPCIE_UNINIT;
 	u32 done = 0;
 
 	while (done < piece->length) {

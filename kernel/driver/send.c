@@ -57,7 +57,7 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 {
 	bool datagram = rec->hdr.op == ROPCIE_OP_DATAGRAM;
 	u32 len = rec->hdr.frag_len;
-	struct gather g;
+	struct gather g ROPCIE_UNINIT;
 	int ret = -EACCES;
 	bool ok;
 

@@ -62,6 +62,8 @@ struct ropcie_backend;
  * @armed: the peer has been asked for a doorbell, and none came yet
  * @arm: last arm value written to the peer
  * @space_rung: last want_space value of the peer that was answered
+ * @recent: the open queues, one for requests and one for answers, that had the
+ *	last records, or NULL
  * @rx_records: counter
  * @rx_bytes: counter, payload
  * @rx_unknown: counter: records to a queue that is not open
@@ -97,6 +99,7 @@ struct ropcie_lane {
 	bool armed;
 	u32 arm;
 	u32 space_rung;
+	struct ropcie_mq *recent[2];
 	u64 rx_records;
 	u64 rx_bytes;
 	u64 rx_unknown;

@@ -269,13 +269,15 @@ bool ropcie_lane_pending(const struct ropcie_lane *lane)
 
 static void lane_deliver(struct ropcie_lane *lane, const struct ropcie_rec *rec)
 {
-	struct ropcie_adapter *a = lane->peer->adapter;
-	struct ropcie_mq *mq = xa_load(&a->mqs, rec->hdr.mq);
+	struct ropcie_mq **mq = &lane->recent[rec->hdr.mq & 1];
 
+	lockdep_assert_held(&lane->rx_lock);
+	if (!*mq || (*mq)->id != rec->hdr.mq)
+		*mq = xa_load(&lane->peer->adapter->mqs, rec->hdr.mq);
 	lane->rx_records++;
 	lane->rx_bytes += rec->hdr.frag_len;
-	if (mq)
-		mq->recv(mq, lane->peer, rec);
+	if (*mq)
+		(*mq)->recv(*mq, lane->peer, rec);
 	else
 		lane->rx_unknown++;
 }
@@ -304,7 +306,7 @@ static void lane_answer_space(struct ropcie_lane *lane)
 u32 ropcie_lane_drain(struct ropcie_lane *lane)
 {
 	struct ropcie_peer *peer = lane->peer;
-	struct ropcie_rec rec;
+	struct ropcie_rec rec ROPCIE_UNINIT;
 	u32 records = 0, bytes = 0;
 	int ret = 0;
 

@@ -22,13 +22,15 @@ void ropcie_mq_close(struct ropcie_adapter *a, struct ropcie_mq *mq)
 
 	xa_erase(&a->mqs, mq->id);
 	/*
-	 * Receivers look queues up and call them under a lane's lock: whoever
-	 * found this one is done when its lock was free once.
+	 * Receivers look queues up, remember and call them under a lane's lock:
+	 * whoever found this one is done when its lock was free once.
 	 */
 	for (i = 0; i < a->npeers; i++) {
 		for (lane = 0; lane < a->lanes; lane++) {
 			l = &a->peer[i]->lane[lane];
 			spin_lock_bh(&l->rx_lock);
+			if (l->recent[mq->id & 1] == mq)
+				l->recent[mq->id & 1] = NULL;
 			spin_unlock_bh(&l->rx_lock);
 		}
 	}
