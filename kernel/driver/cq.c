@@ -2,7 +2,8 @@
 /*
  * Completion queues: a ring of struct ib_wc in kernel memory, or a ring that is
  * shared with a process. Whoever polls an empty queue drains the lanes in his own
- * context first, so that a polling program needs no wake-up.
+ * context first, and sends what is left to send, so that a polling program needs no
+ * wake-up.
  */
 #include <linux/slab.h>
 
@@ -265,11 +266,14 @@ int ropcie_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 	struct ropcie_cq *cq = to_rcq(ibcq);
 	int n = cq_take(cq, num, wc);
 
+	bool more;
+
 	if (n || !ropcie_may_run())
 		return n;
-	if (!ropcie_adapter_poll(to_rdev(ibcq->device)->adapter))
-		return 0;
-	return cq_take(cq, num, wc);
+	more = ropcie_adapter_poll(to_rdev(ibcq->device)->adapter);
+	if (in_task())
+		more |= ropcie_work_help(cq);
+	return more ? cq_take(cq, num, wc) : 0;
 }
 
 int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)

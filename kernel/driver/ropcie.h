@@ -1004,6 +1004,16 @@ void ropcie_work_exit(void);
 /* Let a work consumer run the QP. Any context. */
 void ropcie_qp_schedule(struct ropcie_qp *qp);
 
+/**
+ * ropcie_work_help() - run a queue pair that waits for a work consumer
+ * @cq: where its completions go, which the caller polls for
+ *
+ * In task context, with interrupts on.
+ *
+ * Return: one was run.
+ */
+bool ropcie_work_help(const struct ropcie_cq *cq);
+
 /* Run the QP here when that may be done, else schedule it. Any context. */
 void ropcie_qp_kick(struct ropcie_qp *qp);
 

@@ -5,7 +5,9 @@
  * A queue pair is run by whoever has reason to: the poster, the receiver of an
  * acknowledge, or one of a small pool of kthreads, always under qp->lock. The
  * kthreads take what may not or can not end in the other contexts: posts with
- * interrupts off, what exceeds the poster's budget, timers, full lanes.
+ * interrupts off, what exceeds the poster's budget, timers, full lanes. Whoever
+ * polls an empty CQ helps them with its queue pairs, instead of keeping the
+ * processor from them.
  */
 #include <linux/kthread.h>
 #include <linux/sched.h>
@@ -16,6 +18,8 @@
 
 /* Bytes that a consumer sends before it lets others at the QP. */
 #define WORKER_BUDGET (64 * 1024)
+/* How many queue pairs of others a poller looks at to find one of its own. */
+#define HELP_LOOK 8
 
 /**
  * struct worker - one work consumer
@@ -219,16 +223,29 @@ void ropcie_qp_schedule(struct ropcie_qp *qp)
 	wake_up_process(w->task);
 }
 
-static struct ropcie_qp *next_ready(struct worker *w)
+static bool completes_to(const struct ropcie_qp *qp, const struct ropcie_cq *cq)
 {
-	struct ropcie_qp *qp;
+	return qp->ibqp.send_cq == &cq->ibcq || qp->ibqp.recv_cq == &cq->ibcq;
+}
+
+/* The first, or the first near the beginning that completes to @cq. */
+static struct ropcie_qp *next_ready(struct worker *w, const struct ropcie_cq *cq)
+{
+	struct ropcie_qp *qp, *found = NULL;
+	u32 look = HELP_LOOK;
 
 	spin_lock_irq(&w->lock);
-	qp = list_first_entry_or_null(&w->ready, struct ropcie_qp, ready);
-	if (qp)
-		list_del_init(&qp->ready);
+	list_for_each_entry(qp, &w->ready, ready) {
+		if (!cq || completes_to(qp, cq)) {
+			found = qp;
+			list_del_init(&qp->ready);
+			break;
+		}
+		if (!--look)
+			break;
+	}
 	spin_unlock_irq(&w->lock);
-	return qp;
+	return found;
 }
 
 static void worker_run(struct ropcie_qp *qp)
@@ -248,6 +265,23 @@ static void worker_run(struct ropcie_qp *qp)
 	ropcie_qp_put(qp);
 }
 
+bool ropcie_work_help(const struct ropcie_cq *cq)
+{
+	struct ropcie_qp *qp;
+	u32 i;
+
+	for (i = 0; i < num_workers; i++) {
+		if (list_empty_careful(&workers[i].ready))
+			continue;
+		qp = next_ready(&workers[i], cq);
+		if (qp) {
+			worker_run(qp);
+			return true;
+		}
+	}
+	return false;
+}
+
 static int worker_thread(void *arg)
 {
 	struct worker *w = arg;
@@ -255,7 +289,7 @@ static int worker_thread(void *arg)
 
 	for (;;) {
 		set_current_state(TASK_IDLE);
-		qp = next_ready(w);
+		qp = next_ready(w, NULL);
 		if (!qp) {
 			if (kthread_should_stop())
 				break;
