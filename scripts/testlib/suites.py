@@ -82,6 +82,13 @@ def _lab(runner):
     return result.of_unittest(text, status)
 
 
+def _gate(runner):
+    """Instructions of six figures, which no busy machine changes."""
+    status, text = runner.command("gate", [os.path.join(_SCRIPTS, "bench"), "--gate", "--out",
+                                           os.path.join(runner.log_dir, "gate.out")], 1800)
+    return result.of_total(text, status)
+
+
 def _lint(*checks):
     def run(runner):
         status, text = runner.command("-".join(("lint", *checks))[:40],
@@ -153,6 +160,7 @@ SUITES = (
                              "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++",
                              "-DROPCIE_FUZZ_SECONDS=20")),
     Suite("lab", _lab),
+    Suite("gate", _gate),
     _guest_suite("guests", "6.1", lambda test: not test.long, quick=True),
     _guest_suite(f"guests-{OTHER_SERIES}", OTHER_SERIES, lambda test: test.all_kernels),
     _guest_suite("guests-long", "6.1", lambda test: test.long, long=True),
