@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -143,6 +144,10 @@ void Server::OpenSharedMemory() {
   shm_ = OwnFd(fd);
   if (!shm_) {
     Fail("cannot open " + options_.shm_path);
+  }
+  // Guests that have it share the open file with their server.
+  if (flock(*shm_, LOCK_EX | LOCK_NB) != 0) {
+    Fail(options_.shm_path + " is another server's, or its guests' still");
   }
   // Down to nothing first: what an earlier run left must not be seen.
   if (ftruncate(*shm_, 0) != 0 ||

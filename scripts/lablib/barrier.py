@@ -32,6 +32,10 @@ class Barriers:
             return
         self._release_hopeless()
 
+    def name_for(self, node):
+        """The barrier at which a node waits, or None."""
+        return next((name for (name, _), waiting in self._waiting.items() if node in waiting), None)
+
     def leave(self, node, reason):
         """A node will call no more: whoever waits for it waits in vain."""
         self._gone.setdefault(node, reason)

@@ -222,8 +222,10 @@ class Cluster:
         now = time.monotonic()
         limit = self._limits.get(member.phase)
         if limit and now - member.since > limit:
+            barrier = self._barriers.name_for(member.node)
             self._barriers.leave(member.node, "hangs")
-            self.fail(member, f"did not {_NAMES[member.phase]} within {limit:.0f} s")
+            self.fail(member, f"did not {_NAMES[member.phase]} within {limit:.0f} s"
+                      + (f": it waits at lab-barrier {barrier}" if barrier else ""))
             self._cut_off = now
         elif now - member.looked_at > CONSOLE_LOOK:
             member.looked_at = now

@@ -120,6 +120,17 @@ def _settle_topology(opts):
         raise LabError(f"Linux's ntb_netdev joins two nodes: {opts.provider} on more needs --link virtio")
 
 
+def _check_shell_script(path):
+    """Is it for bash, as which it will be run?"""
+    with open(path, "rb") as script:
+        head = script.read(4096)
+    if b"\0" in head:
+        raise LabError(f"{path}: a program, not a shell script: call it from one")
+    first = head.split(b"\n", 1)[0].decode(errors="replace")
+    if first.startswith("#!") and not re.search(r"\b(ba|da|)sh\b", first):
+        raise LabError(f"{path}: its first line is '{first}', but the lab runs bash: call it from a shell script")
+
+
 def _settle_script(opts):
     if opts.command is None:
         raise LabError("say 'run SCRIPT' or 'shell' (--help lists the options)")
@@ -138,6 +149,7 @@ def _settle_script(opts):
         raise LabError(f"{opts.script}: not a file")
     if not os.access(opts.script, os.R_OK):
         raise LabError(f"{opts.script}: cannot be read")
+    _check_shell_script(opts.script)
 
 
 def parse(argv):

@@ -43,7 +43,7 @@ def unpack(package, version, dest):
 
 
 def for_guests(names):
-    """Unpacks packages, and what they need that this machine lacks; the root of their files."""
+    """Unpacks packages, and what they need that this machine lacks; the root of their files, or ""."""
     cache = cache_dir("packages")
     group = "+".join(sorted(names))
     # What has to come with them is a matter of what is installed.
@@ -59,7 +59,8 @@ def for_guests(names):
                     " ".join(names), root)
             with open(os.path.join(dest, ".complete"), "w", encoding="ascii"):
                 pass
-    return root
+    # Guests see what this machine has installed.
+    return root if os.listdir(root) else ""
 
 
 def _unpack(command, what, dest):

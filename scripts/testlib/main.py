@@ -70,7 +70,10 @@ def _list():
 
 def _log_dir(opts):
     path = opts.log_dir or os.path.join(BUILD, "test-logs", time.strftime("%Y%m%d-%H%M%S"))
-    os.makedirs(path, exist_ok=True)
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"cannot create {path}: {error.strerror}; --log-dir names another place") from error
     return os.path.abspath(path)
 
 
@@ -102,12 +105,12 @@ def main(argv):
         if opts.list:
             _list()
             return 0
+        log_dir = _log_dir(opts)
     except LabError as error:
         _say(f"test: {error}")
         return 2
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, lambda *_: sys.exit(130))
-    log_dir = _log_dir(opts)
     rows = []
     total = Result()
     try:

@@ -73,6 +73,8 @@ def of_junit(path, status):
     if status != 0 and not result.failed:
         result.failed = 1
         result.failures.append(f"ctest's exit status {status}")
+    if not result.passed and not result.failed:
+        return Result(failed=1, failures=["ctest has found no test to run"])
     return result
 
 

@@ -45,6 +45,8 @@ def _build(runner):
 
 
 def _ctest(runner):
+    if not os.path.exists(os.path.join(BUILD, "bin", "ropcie_core_test")):
+        runner.cmake("build-for-ctest", BUILD)
     return runner.ctest("ctest", BUILD)
 
 

@@ -154,6 +154,18 @@ class ServerTest : public ::testing::Test {
   std::thread thread_;
 };
 
+TEST_F(ServerTest, SharedMemoryOfAnotherServerIsRefused) {
+  Start(1);
+  ServerOptions other = Options(1);
+  other.socket_path += "2";
+  EXPECT_THROW(Server{other}, std::runtime_error);
+  Client client = Connect();
+  const SharedFd memory = client.Handshake(0);
+  struct stat info {};
+  ASSERT_EQ(fstat(*memory, &info), 0);
+  EXPECT_EQ(static_cast<std::uint64_t>(info.st_size), kSize) << "untouched";
+}
+
 TEST_F(ServerTest, SharedMemoryIsOneZeroedFileOfTheSizeAsked) {
   std::ofstream(directory_ + "/shm") << "left over";
   Start(1);

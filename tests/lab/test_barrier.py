@@ -54,6 +54,11 @@ class BarrierRules(unittest.TestCase):
         self.barriers.arrive(2, "b", "x")
         self.assertEqual(len(self.answers), 3)
 
+    def test_tells_where_a_node_waits(self):
+        self.barriers.arrive(1, "a", "x")
+        self.assertEqual(self.barriers.name_for(1), "x")
+        self.assertIsNone(self.barriers.name_for(2))
+
     def test_one_node_alone_never_waits(self):
         answers = []
         Barriers((1,), lambda *answer: answers.append(answer)).arrive(1, "t", "x")

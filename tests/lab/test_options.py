@@ -2,6 +2,7 @@
 """The lab's command line: defaults, and refusals before anything boots."""
 
 import subprocess
+import tempfile
 import unittest
 
 from support import LAB
@@ -51,6 +52,12 @@ class Refusals(unittest.TestCase):
         self.refused("frob", why="frob")
         self.refused("run", why="SCRIPT")
         self.refused("run", "/no/such", why="/no/such: no such file")
+        self.refused("run", "/bin/ls", why="/bin/ls: a program, not a shell script: call it from one")
+        with tempfile.NamedTemporaryFile("w") as script:
+            script.write("#!/usr/bin/python3\n")
+            script.flush()
+            self.refused("run", script.name, why=f"{script.name}: its first line is '#!/usr/bin/python3', "
+                         "but the lab runs bash: call it from a shell script")
         self.refused("run", "/etc", why="/etc: not a file")
         self.refused("shell", SCRIPT, why="shell takes no SCRIPT")
         self.refused("--nodes", "0", "run", SCRIPT, why="--nodes")

@@ -46,6 +46,12 @@ class Counting(unittest.TestCase):
         self.assertEqual(self.counts(part), (1, 2, 1))
         self.assertEqual(part.failures, ["bad", "not there"])
 
+    def test_junit_without_a_test_is_a_failure(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as report:
+            report.write("<testsuite/>")
+            report.flush()
+            self.assertEqual(result.of_junit(report.name, 0).failed, 1)
+
     def test_missing_junit_is_a_failure(self):
         self.assertEqual(result.of_junit("/nonexistent", 0).failed, 1)
 
