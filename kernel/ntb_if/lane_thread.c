@@ -27,8 +27,12 @@
 #define ROPCIE_SAFETY_JIFFIES msecs_to_jiffies(50)
 /* How often the thread of a polled lane looks if the polls still go on. */
 #define ROPCIE_WATCH_JIFFIES msecs_to_jiffies(2)
-/* How long a poller may leave the records of a polled lane. */
+/*
+ * How long a poller may leave the records of a polled lane. A virtual machine that
+ * its host has stopped finds them all late: the poller gets more than one chance.
+ */
 #define ROPCIE_DESERTED_NS (500 * NSEC_PER_USEC)
+#define ROPCIE_DESERTED_LOOKS 4
 /*
  * So long a lane that was left is not taken over: many times what that cost, and
  * each time twice as long, until a poller is seen to come back.
@@ -159,20 +163,25 @@ static void lane_sleep(struct ropcie_lane *lane)
  */
 static void lane_watch(struct ropcie_lane *lane)
 {
-	ktime_t wait = ns_to_ktime(ROPCIE_DESERTED_NS);
 	u64 seen = READ_ONCE(lane->rx_records);
-	bool taken;
+	bool taken = false;
+	int look;
 
 	if (!READ_ONCE(lane->polled) || !lane_has_records(lane))
 		return;
-	set_current_state(TASK_IDLE);
-	if (!READ_ONCE(lane->kicked) && !kthread_should_stop())
-		schedule_hrtimeout_range(&wait, ROPCIE_DESERTED_NS,
-					 HRTIMER_MODE_REL);
-	__set_current_state(TASK_RUNNING);
-	if (READ_ONCE(lane->kicked))
-		return;
-	taken = READ_ONCE(lane->rx_records) != seen || !lane_has_records(lane);
+	for (look = 0; look < ROPCIE_DESERTED_LOOKS && !taken; look++) {
+		ktime_t wait = ns_to_ktime(ROPCIE_DESERTED_NS);
+
+		set_current_state(TASK_IDLE);
+		if (!READ_ONCE(lane->kicked) && !kthread_should_stop())
+			schedule_hrtimeout_range(&wait, ROPCIE_DESERTED_NS,
+						 HRTIMER_MODE_REL);
+		__set_current_state(TASK_RUNNING);
+		if (READ_ONCE(lane->kicked) || kthread_should_stop())
+			return;
+		taken = READ_ONCE(lane->rx_records) != seen ||
+			!lane_has_records(lane);
+	}
 	spin_lock_bh(&lane->rx_lock);
 	if (taken) {
 		lane->own_for = ROPCIE_OWN_JIFFIES;
