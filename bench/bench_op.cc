@@ -68,6 +68,9 @@ struct End {
     }
     gid_index = GidIndex(context);
     ibv_query_gid(context, 1, gid_index, &gid);
+    if (ibv_query_port(context, 1, &port) != 0) {
+      Fail("no port");
+    }
   }
 
   End(const End&) = delete;
@@ -91,7 +94,7 @@ struct End {
       Fail("to INIT");
     }
     attr.qp_state = IBV_QPS_RTR;
-    attr.path_mtu = IBV_MTU_1024;
+    attr.path_mtu = port.active_mtu;
     attr.dest_qp_num = other.qp->qp_num;
     attr.max_dest_rd_atomic = 1;
     attr.min_rnr_timer = 12;
@@ -171,6 +174,7 @@ struct End {
   ibv_qp* qp = nullptr;
   uint8_t gid_index = 0;
   ibv_gid gid{};
+  ibv_port_attr port{};
 };
 
 const char* Name(const char* variable, const char* otherwise) {
