@@ -10,8 +10,9 @@
 server_log=$LAB_OUT/server.$NODE
 number=0
 
+# listens PROGRAM: this one; the kernel's own targets may listen, too.
 listens() {
-	rdma res show cm_id | grep -q 'state LISTEN'
+	rdma res show cm_id | grep -q "state LISTEN .*comm ${1:0:15}\b"
 }
 
 # between SERVER -- CLIENT: the server on node 1, the client on node 2, which is
@@ -32,7 +33,7 @@ between() {
 		if [ "${server[0]}" = mckey ]; then
 			sleep 3
 		else
-			retry "$patience" listens || fail "${server[*]} does not listen"
+			retry "$patience" listens "${server[0]}" || fail "${server[*]} does not listen"
 		fi
 	fi
 	lab-barrier "cm-$number"
@@ -60,7 +61,7 @@ connects() {
 	if [ "$NODE" = 1 ]; then
 		cmtime -c "$1" >"$server_log" 2>&1 &
 		pid=$!
-		retry "$patience" listens || fail "cmtime does not listen: $(<"$server_log")"
+		retry "$patience" listens cmtime || fail "cmtime does not listen: $(<"$server_log")"
 	fi
 	lab-barrier "connects-$number"
 	[ "$NODE" != 2 ] || timeout 100 cmtime -s "$SERVER" -c "$1" >"$LAB_OUT/client" 2>&1 ||
