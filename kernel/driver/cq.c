@@ -276,15 +276,12 @@ int ropcie_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc)
 	return more ? cq_take(cq, num, wc) : 0;
 }
 
-int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
+/* Return: there are completions already. */
+static bool arm(struct ropcie_cq *cq, enum ib_cq_notify_flags flags)
 {
-	struct ropcie_cq *cq = to_rcq(ibcq);
-	bool missed = false;
 	unsigned long irq;
+	bool missed;
 
-	/* A process has asked in the ring already. */
-	if (cq->shared)
-		goto arm;
 	spin_lock_irqsave(&cq->lock, irq);
 	/*
 	 * Some ask for both, which is for all; and a request for all is not
@@ -293,7 +290,15 @@ int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 	cq->armed |= flags & IB_CQ_SOLICITED_MASK;
 	missed = num_used(cq);
 	spin_unlock_irqrestore(&cq->lock, irq);
-arm:
+	return missed;
+}
+
+int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
+{
+	struct ropcie_cq *cq = to_rcq(ibcq);
+	/* A process has asked in the ring already. */
+	bool missed = !cq->shared && arm(cq, flags);
+
 	if (ropcie_may_run())
 		ropcie_adapter_arm(to_rdev(ibcq->device)->adapter);
 	return missed && (flags & IB_CQ_REPORT_MISSED_EVENTS);
