@@ -6,8 +6,8 @@
  * acknowledge, or one of a small pool of kthreads, always under qp->lock. The
  * kthreads take what may not or can not end in the other contexts: posts with
  * interrupts off, what exceeds the poster's budget, timers, full lanes. Whoever
- * polls an empty CQ helps them with its queue pairs, instead of keeping the
- * processor from them.
+ * polls an empty CQ helps them with its queue pairs (but targets of XRC, which have
+ * none), instead of keeping the processor from them.
  */
 #include <linux/kthread.h>
 #include <linux/sched.h>
@@ -267,19 +267,24 @@ static void worker_run(struct ropcie_qp *qp)
 
 bool ropcie_work_help(const struct ropcie_cq *cq)
 {
-	struct ropcie_qp *qp;
+	struct ropcie_qp *qp = NULL;
 	u32 i;
 
-	for (i = 0; i < num_workers; i++) {
+	for (i = 0; i < num_workers && !qp; i++) {
 		if (list_empty_careful(&workers[i].ready))
 			continue;
+		/*
+		 * A QP that is on no list and still called queued is everybody's
+		 * loss: whoever polls may be of any priority, and is not to be
+		 * preempted then.
+		 */
+		local_bh_disable();
 		qp = next_ready(&workers[i], cq);
-		if (qp) {
+		if (qp)
 			worker_run(qp);
-			return true;
-		}
+		local_bh_enable();
 	}
-	return false;
+	return qp;
 }
 
 static int worker_thread(void *arg)

@@ -158,12 +158,14 @@ TEST_F(ServerTest, SharedMemoryOfAnotherServerIsRefused) {
   Start(1);
   ServerOptions other = Options(1);
   other.socket_path += "2";
-  EXPECT_THROW(Server{other}, std::runtime_error);
   Client client = Connect();
   const SharedFd memory = client.Handshake(0);
-  struct stat info {};
-  ASSERT_EQ(fstat(*memory, &info), 0);
-  EXPECT_EQ(static_cast<std::uint64_t>(info.st_size), kSize) << "untouched";
+  char byte = 'x';
+  ASSERT_EQ(pwrite(*memory, &byte, 1, 0), 1);
+  EXPECT_THROW(Server{other}, std::runtime_error);
+  byte = 0;
+  ASSERT_EQ(pread(*memory, &byte, 1, 0), 1);
+  EXPECT_EQ(byte, 'x') << "it is emptied";
 }
 
 TEST_F(ServerTest, SharedMemoryIsOneZeroedFileOfTheSizeAsked) {

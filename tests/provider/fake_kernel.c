@@ -182,7 +182,8 @@ int ibv_cmd_create_qp_ex(struct ibv_context *context, struct verbs_qp *vqp,
 	vqp->qp.qp_num = FAKE_QP_NUM;
 	vqp->qp.qp_type = attr->qp_type;
 	attr->cap.max_send_wr = fake.depth;
-	attr->cap.max_send_sge = FAKE_MAX_SGE;
+	if (attr->cap.max_send_sge)
+		attr->cap.max_send_sge = FAKE_MAX_SGE;
 	return 0;
 }
 

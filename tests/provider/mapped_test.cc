@@ -102,6 +102,29 @@ TEST_F(MappedQp, WritesInlineDataToTheRing) {
   EXPECT_EQ(std::memcmp(wqe->sge, data.data(), 64), 0);
 }
 
+TEST_F(MappedQp, InlineDataNeedsNoElementOfTheQueue) {
+  ibv_qp_init_attr attr{};
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap.max_send_wr = kDepth;
+  attr.cap.max_inline_data = 8;
+  ibv_qp* qp = ropcie_create_qp(&pd_, &attr);
+  ASSERT_NE(qp, nullptr);
+  qp->state = IBV_QPS_RTS;
+  std::array<char, 8> data{};
+  ibv_sge sge{};
+  sge.addr = reinterpret_cast<uint64_t>(data.data());
+  sge.length = data.size();
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ropcie_post_send(qp, &wr, &bad), EINVAL) << "a list";
+  wr.send_flags = IBV_SEND_INLINE;
+  EXPECT_EQ(ropcie_post_send(qp, &wr, &bad), 0);
+  EXPECT_EQ(ropcie_destroy_qp(qp), 0);
+}
+
 TEST_F(MappedQp, XrcRequestsNameASharedQueue) {
   ibv_qp_init_attr attr{};
   attr.qp_type = IBV_QPT_XRC_SEND;

@@ -38,6 +38,7 @@ class SendQueue : public testing::Test {
     ibv_qp_init_attr attr{};
     attr.qp_type = type;
     attr.cap.max_send_wr = kDepth;
+    attr.cap.max_send_sge = 1;
     attr.cap.max_inline_data = max_inline;
     ibv_qp* qp = ropcie_create_qp(&pd_, &attr);
     cap_ = attr.cap;
@@ -262,6 +263,7 @@ class ExtendedSendQueue : public SendQueue {
     ibv_qp_init_attr_ex attr{};
     attr.qp_type = IBV_QPT_RC;
     attr.cap.max_send_wr = kDepth;
+    attr.cap.max_send_sge = 1;
     attr.cap.max_inline_data = kInline;
     attr.comp_mask = unsigned{IBV_QP_INIT_ATTR_PD} |
                      unsigned{IBV_QP_INIT_ATTR_SEND_OPS_FLAGS};

@@ -183,6 +183,7 @@ static int take(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc,
 	pthread_mutex_lock(&cq->ring_lock);
 	/* It was lost when it was resized. */
 	if (!ring->ctl) {
+		errno = EIO;
 		n = -1;
 		goto unlock;
 	}

@@ -68,10 +68,13 @@ int ropcie_check_send(const struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 
 	if (opcode > 31 || !(carried_opcodes(qp) & (1u << opcode)))
 		return EOPNOTSUPP;
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->max_send_sge)
-		return EINVAL;
 	if (wr->send_flags & IBV_SEND_INLINE &&
 	    !(inline_opcodes & (1u << opcode)))
+		return EINVAL;
+	/* The queue's limit is for lists; inline data is no list then. */
+	if (wr->num_sge < 0 || ((uint32_t)wr->num_sge > qp->max_send_sge &&
+				!(wr->send_flags & IBV_SEND_INLINE &&
+				  wr->num_sge == 1)))
 		return EINVAL;
 	return 0;
 }
