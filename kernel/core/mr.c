@@ -170,12 +170,16 @@ int ropcie_mr_bind(const struct ropcie_mr_core *mr,
 	return 0;
 }
 
-/* The run of memory at @addr up to the end of its page, at most @len bytes. */
+/*
+ * The run of memory at @addr up to the end of its page, at most @len bytes; of no
+ * length when the page is not there.
+ */
 static struct ropcie_vec run_at(const struct ropcie_mr_core *mr, u64 addr,
 				u32 len)
 {
 	struct ropcie_vec run = { .len = len };
 	u64 pos, in_page, size;
+	u8 *page;
 
 	if (!mr->pages) {
 		run.base = (void *)(uintptr_t)addr;
@@ -184,7 +188,13 @@ static struct ropcie_vec run_at(const struct ropcie_mr_core *mr, u64 addr,
 	size = 1ULL << mr->page_shift;
 	pos = addr - mr->iova + mr->offset;
 	in_page = pos & (size - 1);
-	run.base = (u8 *)mr->pages[pos >> mr->page_shift] + in_page;
+	/* It may go at any time: it is looked at once. */
+	page = READ_ONCE(mr->pages[pos >> mr->page_shift]);
+	if (!page) {
+		run.len = 0;
+		return run;
+	}
+	run.base = page + in_page;
 	if (len > size - in_page)
 		run.len = (u32)(size - in_page);
 	return run;
@@ -199,6 +209,8 @@ u32 ropcie_mr_map(const struct ropcie_mr_core *mr, u64 addr, u32 len,
 		struct ropcie_vec run = run_at(mr, addr + done, len - done);
 		struct ropcie_vec *prev = *nvec ? &vec[*nvec - 1] : NULL;
 
+		if (!run.len)
+			break;
 		if (prev && (u8 *)prev->base + prev->len == run.base &&
 		    run.len <= U32_MAX - prev->len) {
 			prev->len += run.len;

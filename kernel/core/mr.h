@@ -33,8 +33,8 @@
  * @length: bytes
  * @offset: position of the first byte in @pages[0]
  * @page_shift: log2 of the size of each page
- * @pages: start address of each page; NULL for a region whose iova is the
- *	address itself (a kernel DMA region)
+ * @pages: start address of each page, or NULL for one that is not there now;
+ *	NULL for a region whose iova is the address itself (a kernel DMA region)
  * @dynamic: its memory and the tag of its key are given and taken away by work
  *	requests (IBTA 10.6.4.3); whoever registers has it for himself
  * @invalid: it has none now: read behind taking a reference
@@ -277,7 +277,8 @@ int ropcie_mr_check(const struct ropcie_mr_core *mr, u32 pd, u64 addr, u64 len,
  * @max: entries of @vec
  * @nvec: number of runs used (in: runs already used, which may be extended)
  *
- * Return: bytes mapped; less than @len when @vec is full.
+ * Return: bytes mapped; less than @len when @vec is full, or before a page that
+ * is not there.
  */
 u32 ropcie_mr_map(const struct ropcie_mr_core *mr, u64 addr, u32 len,
 		  struct ropcie_vec *vec, u32 max, u32 *nvec);

@@ -475,6 +475,13 @@ void ropcie_req_placed(struct ropcie_requester *req,
 		next_fetch(req);
 }
 
+void ropcie_req_fetch_again(struct ropcie_requester *req)
+{
+	/* Who waits anyway goes on with it. */
+	if (!req->error && req->fetches && !req->rnr_wait)
+		go_back(req, req->acked_psn);
+}
+
 bool ropcie_req_timeout(struct ropcie_requester *req, u64 now, bool delivered)
 {
 	if (!req->deadline || now < req->deadline || req->error)

@@ -347,10 +347,20 @@ bool ropcie_req_response(struct ropcie_requester *req,
  * with ROPCIE_WC_BAD_RESP_ERR.
  *
  * Return: true when the payload (of an atomic: hdr->orig) is to be placed, and
- * ropcie_req_placed() to be called, or ropcie_req_fail() when that may not be.
+ * ropcie_req_placed() to be called; or ropcie_req_fail() when that may not be, or
+ * nothing when it can not be now: ropcie_req_fetch_again().
  */
 bool ropcie_req_data(struct ropcie_requester *req, const struct ropcie_hdr *hdr,
 		     struct ropcie_req_place *place, u64 now);
+
+/**
+ * ropcie_req_fetch_again() - ask again for data that could not be placed yet
+ * @req: requester
+ *
+ * For a response of ropcie_req_data() that was dropped, because the memory had to
+ * be brought in first. It costs no retry.
+ */
+void ropcie_req_fetch_again(struct ropcie_requester *req);
 
 /**
  * ropcie_req_placed() - the payload of that response is in its place

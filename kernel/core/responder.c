@@ -3,6 +3,9 @@
 #include "mr.h"
 #include "responder.h"
 
+/* Code of 0.64 ms (IBTA table 46). */
+#define PAGING_TIMER 12
+
 void ropcie_rsp_connect(struct ropcie_responder *rsp,
 			const struct ropcie_rsp_attr *attr)
 {
@@ -45,6 +48,25 @@ void ropcie_rsp_fail(struct ropcie_responder *rsp,
 	owe(rsp, syndrome);
 }
 
+void ropcie_rsp_not_there(struct ropcie_responder *rsp)
+{
+	if (rsp->attr.unreliable) {
+		rsp->in_msg = false;
+		return;
+	}
+	rsp->nak_sent = true;
+	rsp->paging = true;
+	owe(rsp, ROPCIE_RNR_NAK);
+}
+
+void ropcie_rsp_there(struct ropcie_responder *rsp)
+{
+	/* What has been sent again meanwhile waits for nothing. */
+	if (rsp->paging && rsp->nak_sent && !rsp->owes)
+		rsp->starved = true;
+	rsp->paging = false;
+}
+
 /* The next fetch has all of its answer. */
 static void fetch_answered(struct ropcie_responder *rsp)
 {
@@ -73,6 +95,7 @@ void ropcie_rsp_stop(struct ropcie_responder *rsp)
 	rsp->fetch_done = rsp->fetch_head;
 	rsp->owes = false;
 	rsp->starved = false;
+	rsp->paging = false;
 }
 
 static enum ropcie_rsp_verdict invalid(struct ropcie_responder *rsp)
@@ -110,7 +133,12 @@ static void repeat_fetch(struct ropcie_responder *rsp,
 {
 	u32 left = rsp->fetch_known - (rsp->fetch_head - rsp->fetch_next);
 	u32 idx = rsp->fetch_next, off;
+	struct ropcie_rsp_fetch *f = fetch_at(rsp, idx);
 
+	if (fetch_pending(rsp) && same_fetch(f, hdr, &off)) {
+		f->off = min_t(u32, f->off, off);
+		return;
+	}
 	while (left && !same_fetch(fetch_at(rsp, idx - 1), hdr, &off)) {
 		idx--;
 		left--;
@@ -144,6 +172,7 @@ static enum ropcie_rsp_verdict out_of_order(struct ropcie_responder *rsp,
 static enum ropcie_rsp_verdict rnr(struct ropcie_responder *rsp)
 {
 	rsp->nak_sent = true;
+	rsp->paging = false;
 	owe(rsp, ROPCIE_RNR_NAK);
 	return ROPCIE_RSP_DROP;
 }
@@ -381,6 +410,20 @@ static void fetch_answer(struct ropcie_responder *rsp, struct ropcie_hdr *hdr)
 	hdr->srqn = f->hdr.srqn;
 }
 
+/*
+ * How long the other end is to wait. Its receives are the consumer's business,
+ * who names a time; memory takes less.
+ */
+static u8 rnr_timer(const struct ropcie_responder *rsp)
+{
+	u8 timer = rsp->attr.min_rnr_timer & 31;
+
+	if (rsp->paging &&
+	    ropcie_rnr_timer_ns(timer) > ropcie_rnr_timer_ns(PAGING_TIMER))
+		return PAGING_TIMER;
+	return timer;
+}
+
 void ropcie_rsp_answer(struct ropcie_responder *rsp, u32 ready,
 		       struct ropcie_hdr *hdr)
 {
@@ -401,7 +444,7 @@ void ropcie_rsp_answer(struct ropcie_responder *rsp, u32 ready,
 	hdr->credits = min_t(u32, ready, ROPCIE_PSN_MASK);
 	hdr->syndrome = rsp->nak;
 	if (rsp->nak == ROPCIE_RNR_NAK)
-		hdr->timer = rsp->attr.min_rnr_timer & 31;
+		hdr->timer = rnr_timer(rsp);
 }
 
 void ropcie_rsp_answered(struct ropcie_responder *rsp,
@@ -421,8 +464,10 @@ void ropcie_rsp_answered(struct ropcie_responder *rsp,
 	 * told until what was refused comes again. Without credits only, it
 	 * sends one request to find out (IBTA 9.7.7.2), and need not be told.
 	 */
-	rsp->starved = hdr->syndrome == ROPCIE_RNR_NAK ||
-		       (rsp->starved && rsp->nak_sent && !hdr->credits);
+	if (hdr->syndrome == ROPCIE_RNR_NAK)
+		rsp->starved = !rsp->paging;
+	else
+		rsp->starved &= rsp->nak_sent && !hdr->credits;
 }
 
 bool ropcie_rsp_replenished(struct ropcie_responder *rsp)

@@ -18,6 +18,8 @@
  *   ROPCIE_RSP_READ: look whether the request may read what it names, then
  *       ropcie_rsp_fetched(), or ropcie_rsp_fail()
  *   ROPCIE_RSP_ATOMIC: execute it, then the same
+ *   whatever needs memory that is not there now: ropcie_rsp_not_there(), and when
+ *       it is, ropcie_rsp_there()
  *   at the end of a batch: while (ropcie_rsp_owes()) build, send with what the
  *       answer names as its payload, ropcie_rsp_answered()
  */
@@ -84,6 +86,7 @@ struct ropcie_rsp_fetch {
  *	behind it is dropped without another one
  * @dead: a fatal NAK is owed or sent; everything else is dropped
  * @starved: an RNR NAK was sent and no credits since: the other end waits
+ * @paging: the RNR NAK is for memory that is being brought in
  * @fetch: the last READs and atomics, a ring
  * @fetch_head: where the next one goes
  * @fetch_known: how many there are in it
@@ -100,6 +103,7 @@ struct ropcie_responder {
 	bool nak_sent;
 	bool dead;
 	bool starved;
+	bool paging;
 	u8 nak;
 	u8 op;
 	u16 srqn;
@@ -195,6 +199,24 @@ void ropcie_rsp_fetched(struct ropcie_responder *rsp,
  * An unreliable connection passes over the message instead (class E).
  */
 void ropcie_rsp_fail(struct ropcie_responder *rsp, enum ropcie_syndrome syndrome);
+
+/**
+ * ropcie_rsp_not_there() - the memory for the last request is being brought in
+ * @rsp: responder
+ *
+ * The other end is asked to send it again later (RNR NAK). An unreliable
+ * connection passes over the message.
+ */
+void ropcie_rsp_not_there(struct ropcie_responder *rsp);
+
+/**
+ * ropcie_rsp_there() - that memory has been brought in, or can not be
+ * @rsp: responder
+ *
+ * If there are receives, an unsolicited acknowledge becomes due, which ends the
+ * other end's wait: ropcie_rsp_replenished().
+ */
+void ropcie_rsp_there(struct ropcie_responder *rsp);
 
 /**
  * ropcie_rsp_fail_read() - the READ to be answered next may not be, any more

@@ -4,6 +4,7 @@
  * of READs and the results of atomics, in the order of the requests. Runs under
  * qp->lock, wherever the queue pair is run.
  */
+#include "odp.h"
 #include "ropcie.h"
 
 /* The domain of what a READ asked for: see ropcie_remote_pd(). */
@@ -28,7 +29,7 @@ static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 	};
 	struct ropcie_vec vec[ROPCIE_MAX_FRAG / PAGE_SIZE + 2] ROPCIE_UNINIT;
 	struct ropcie_mr *mr;
-	u32 nvec = 0;
+	u32 nvec = 0, n;
 	int ret;
 
 	if (!hdr->frag_len)
@@ -37,11 +38,13 @@ static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 			   ROPCIE_ACCESS_REMOTE_READ);
 	if (!mr)
 		return -EACCES;
-	ret = -EACCES;
-	if (!WARN_ON_ONCE(ropcie_mr_map(&mr->core, source.addr, source.length,
-					vec, ARRAY_SIZE(vec), &nvec) !=
-			  source.length))
-		ret = ropcie_mq_send(&qp->tx, hdr, vec, nvec);
+	n = ropcie_mr_map(&mr->core, source.addr, source.length, vec,
+			  ARRAY_SIZE(vec), &nvec);
+	/* All that the READ asked for will be needed, or its rest. */
+	ret = n == source.length ?
+		      ropcie_mq_send(&qp->tx, hdr, vec, nvec) :
+		      ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
+					 source.addr + n, hdr->msg_len - n);
 	ropcie_mr_put(mr);
 	return ret;
 }

@@ -17,6 +17,7 @@
 #include <rdma/uverbs_ioctl.h>
 
 #include "netdev.h"
+#include "odp.h"
 #include "ropcie.h"
 
 static int ropcie_query_device(struct ib_device *ibdev,
@@ -64,6 +65,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->atomic_cap = IB_ATOMIC_GLOB;
 	if (!to_rdev(ibdev)->rdev)
 		attr->kernel_cap_flags = IBK_ALLOW_USER_UNREG;
+	ropcie_odp_caps(attr);
 	/* Time stamps are CLOCK_MONOTONIC in ns: a clock of 10^6 kHz. */
 	attr->timestamp_mask = U64_MAX;
 	attr->hca_core_clock = USEC_PER_SEC;
@@ -269,6 +271,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.query_ucontext = ropcie_query_ucontext,
 	.reg_dm_mr = ropcie_reg_dm_mr,
 	.reg_user_mr = ropcie_reg_user_mr,
+	.advise_mr = ropcie_advise_mr,
 	.reg_user_mr_dmabuf = ropcie_reg_user_mr_dmabuf,
 	.req_notify_cq = ropcie_req_notify_cq,
 	.rereg_user_mr = ropcie_rereg_user_mr,
@@ -592,9 +595,12 @@ static int __init ropcie_init(void)
 
 	if (ret)
 		return ret;
-	ret = register_netdevice_notifier(&netdev_notifier);
+	ret = ropcie_odp_init();
 	if (ret)
 		goto err_work;
+	ret = register_netdevice_notifier(&netdev_notifier);
+	if (ret)
+		goto err_odp;
 	ret = ropcie_driver_register(&ropcie_driver);
 	if (ret)
 		goto err_notifier;
@@ -603,6 +609,8 @@ static int __init ropcie_init(void)
 
 err_notifier:
 	unregister_netdevice_notifier(&netdev_notifier);
+err_odp:
+	ropcie_odp_exit();
 err_work:
 	ropcie_work_exit();
 	return ret;
@@ -613,6 +621,7 @@ static void __exit ropcie_exit(void)
 	ropcie_link_exit();
 	ropcie_driver_unregister(&ropcie_driver);
 	unregister_netdevice_notifier(&netdev_notifier);
+	ropcie_odp_exit();
 	ropcie_work_exit();
 	rcu_barrier(); /* members of groups are freed behind it */
 }

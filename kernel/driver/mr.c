@@ -9,6 +9,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
+#include "odp.h"
 #include "ropcie.h"
 
 static_assert(ROPCIE_ACCESS_LOCAL_WRITE == IB_ACCESS_LOCAL_WRITE);
@@ -88,12 +89,15 @@ int ropcie_mr_publish(struct ropcie_dev *dev, struct ropcie_mr *mr)
 	return 0;
 }
 
-static void pinned_put(struct ropcie_pinned *pinned)
+void ropcie_pinned_put(struct ropcie_pinned *pinned)
 {
 	if (!refcount_dec_and_test(&pinned->refs))
 		return;
-	kvfree(pinned->pages);
+	if (ropcie_is_odp(pinned))
+		ropcie_odp_uncharge(pinned);
+	/* Until then pages may be taken out of the array (odp.c). */
 	ib_umem_release(pinned->umem);
+	kvfree(pinned->pages);
 	kfree(pinned);
 }
 
@@ -103,7 +107,7 @@ static void mr_release_memory(struct ropcie_mr *mr)
 	if (mr->buffer)
 		ropcie_mr_release_dmabuf(mr);
 	if (mr->pinned)
-		pinned_put(mr->pinned);
+		ropcie_pinned_put(mr->pinned);
 	else
 		kvfree(mr->core.pages);
 	kvfree(mr->next_pages);
@@ -316,6 +320,8 @@ static struct ropcie_pinned *pin(struct ib_device *ibdev, u64 start, u64 length,
 	struct ropcie_pinned *pinned;
 	int ret;
 
+	if (access & IB_ACCESS_ON_DEMAND)
+		return ropcie_odp_pin(ibdev, start, length, access);
 	pinned = kzalloc(sizeof(*pinned), ROPCIE_GFP_USER);
 	if (!pinned)
 		return ERR_PTR(-ENOMEM);
@@ -328,7 +334,7 @@ static struct ropcie_pinned *pin(struct ib_device *ibdev, u64 start, u64 length,
 	}
 	ret = pinned_fill(pinned);
 	if (ret) {
-		pinned_put(pinned);
+		ropcie_pinned_put(pinned);
 		return ERR_PTR(ret);
 	}
 	return pinned;
@@ -366,6 +372,17 @@ int ropcie_mr_check_args(u64 start, u64 length, u64 iova, int access)
 	return 0;
 }
 
+/* What of it is for user memory only. */
+static int check_user_args(u64 start, u64 length, u64 iova, int access)
+{
+	int flags = IB_ACCESS_ON_DEMAND;
+
+	/* How the memory is made up makes no difference. */
+	if (access & IB_ACCESS_ON_DEMAND)
+		flags |= IB_ACCESS_HUGETLB;
+	return ropcie_mr_check_args(start, length, iova, access & ~flags);
+}
+
 /* A region of user memory that has no key yet; it takes @pinned over. */
 static struct ropcie_mr *mr_of_user(struct ib_pd *ibpd,
 				    struct ropcie_pinned *pinned, u64 length,
@@ -374,7 +391,7 @@ static struct ropcie_mr *mr_of_user(struct ib_pd *ibpd,
 	struct ropcie_mr *mr = ropcie_mr_alloc(ibpd, access);
 
 	if (!mr) {
-		pinned_put(pinned);
+		ropcie_pinned_put(pinned);
 		return NULL;
 	}
 	mr->pinned = pinned;
@@ -397,7 +414,7 @@ struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 
 	if (ropcie_udata_unknown(udata))
 		return ERR_PTR(-EOPNOTSUPP);
-	ret = ropcie_mr_check_args(start, length, iova, access);
+	ret = check_user_args(start, length, iova, access);
 	if (ret)
 		return ERR_PTR(ret);
 	pinned = pin(ibpd->device, start, length, access);
@@ -409,7 +426,7 @@ struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 
 /*
  * The memory for a region that changes: that of before, unless another one is
- * asked for, or it was pinned for reading only.
+ * asked for, or it was pinned for reading only, or is to be pinned or not.
  */
 static struct ropcie_pinned *repin(struct ib_device *ibdev,
 				   struct ropcie_pinned *old, int flags,
@@ -418,7 +435,8 @@ static struct ropcie_pinned *repin(struct ib_device *ibdev,
 	struct ib_umem *umem = old->umem;
 
 	if (!(flags & IB_MR_REREG_TRANS)) {
-		if (umem->writable || !ib_access_writable(access)) {
+		if (ropcie_is_odp(old) == !!(access & IB_ACCESS_ON_DEMAND) &&
+		    (umem->writable || !ib_access_writable(access))) {
 			refcount_inc(&old->refs);
 			return old;
 		}
@@ -453,8 +471,9 @@ struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 		iova = old->core.iova;
 	}
 	if (!(flags & IB_MR_REREG_ACCESS))
-		access = old->core.access;
-	ret = ropcie_mr_check_args(start, length, iova, access);
+		access = old->core.access |
+			 (ropcie_is_odp(old->pinned) ? IB_ACCESS_ON_DEMAND : 0);
+	ret = check_user_args(start, length, iova, access);
 	if (ret)
 		return ERR_PTR(ret);
 	pinned = repin(ibmr->device, old->pinned, flags, start, length, access);
@@ -522,22 +541,30 @@ void ropcie_mr_put(struct ropcie_mr *mr)
 		complete(&mr->unused);
 }
 
-struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp, struct ib_pd *pd,
-				const struct ropcie_sge *sge, u32 access)
+struct ropcie_mr *ropcie_mr_lookup(struct ropcie_dev *dev, u32 key)
 {
 	struct ropcie_mr_core *core;
 	struct ropcie_mr *mr = NULL;
 
-	if (!pd)
-		return NULL;
 	rcu_read_lock();
-	core = ropcie_mr_find(&qp->dev->mrs, sge->lkey);
+	core = ropcie_mr_find(&dev->mrs, key);
 	if (core) {
 		mr = container_of(core, struct ropcie_mr, core);
 		if (!refcount_inc_not_zero(&mr->refs))
 			mr = NULL;
 	}
 	rcu_read_unlock();
+	return mr;
+}
+
+struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp, struct ib_pd *pd,
+				const struct ropcie_sge *sge, u32 access)
+{
+	struct ropcie_mr *mr;
+
+	if (!pd)
+		return NULL;
+	mr = ropcie_mr_lookup(qp->dev, sge->lkey);
 	if (!mr)
 		return NULL;
 	/* Pairs with the barrier in ropcie_mr_inv(). */

@@ -106,11 +106,14 @@ static int bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 	if (!want.length)
 		return 0;
 	fast.qpn = type_2 ? qp->ibqp.qp_num : 0;
-	if (ropcie_mr_fast_register(&window->core, &fast, &before))
-		return -EINVAL;
 	mr = container_of(core, struct ropcie_mr, core);
-	mr->windows++;
+	/* Whoever finds it valid looks at what it shows. */
 	window->shows = mr;
+	if (ropcie_mr_fast_register(&window->core, &fast, &before)) {
+		window->shows = NULL;
+		return -EINVAL;
+	}
+	mr->windows++;
 	if (type_2)
 		list_add(&window->of_qp, &qp->windows);
 	return 0;

@@ -7,6 +7,7 @@
 #include <linux/slab.h>
 #include <rdma/ib_addr.h>
 
+#include "odp.h"
 #include "ropcie.h"
 
 static_assert((int)ROPCIE_QPS_RESET == (int)IB_QPS_RESET);
@@ -233,6 +234,7 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	spin_lock_init(&qp->lock);
 	spin_lock_init(&qp->sq_lock);
 	mutex_init(&qp->mutex);
+	ropcie_odp_init_qp(qp);
 	INIT_LIST_HEAD(&qp->windows);
 	INIT_LIST_HEAD(&qp->ready);
 	INIT_LIST_HEAD(&qp->blocked);
@@ -354,6 +356,7 @@ static void qp_reset(struct ropcie_qp *qp)
 	qp_disconnect(qp);
 	ropcie_qp_unblock(qp);
 	ropcie_mw_unbind_all(qp);
+	ropcie_odp_reset_qp(qp);
 
 	spin_lock_bh(&qp->lock);
 	/* It is not this queue pair's: its queue's owner waits for it. */
@@ -400,7 +403,8 @@ static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 	if (((mask & IB_QP_PORT) && attr->port_num != 1) ||
 	    ((mask & IB_QP_PKEY_INDEX) && attr->pkey_index) ||
 	    ((mask & IB_QP_ACCESS_FLAGS) &&
-	     (attr->qp_access_flags & ~ROPCIE_MR_ACCESS)) ||
+	     (attr->qp_access_flags &
+	      ~(ROPCIE_MR_ACCESS | IB_ACCESS_ON_DEMAND))) ||
 	    ((mask & IB_QP_PATH_MTU) && (attr->path_mtu < IB_MTU_256 ||
 					 attr->path_mtu > port_mtu)) ||
 	    ((mask & IB_QP_TIMEOUT) && attr->timeout > 31) ||

@@ -29,6 +29,7 @@
 #include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
+#include <linux/workqueue.h>
 #include <linux/xarray.h>
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
@@ -249,15 +250,27 @@ struct ropcie_pd {
 /**
  * struct ropcie_pinned - user memory behind a region, or behind two while one
  *	takes the other's place
- * @refs: those regions
- * @umem: pinned pages
- * @pages: their addresses
+ * @refs: those regions, and whoever brings its pages in
+ * @umem: pinned pages, or memory that is brought in on demand (odp.h)
+ * @pages: their addresses, or NULL of what is not there
+ * @bringing: on demand: one at a time brings pages in
+ * @table_pages: on demand: what counts as pinned of its process: the tables
  */
 struct ropcie_pinned {
 	refcount_t refs;
 	struct ib_umem *umem;
 	void **pages;
+	struct mutex bringing; /* one at a time brings pages in */
+	u64 table_pages;
 };
+
+/**
+ * ropcie_pinned_put() - give up a reference
+ * @pinned: memory; the last reference unpins it
+ *
+ * Context: process.
+ */
+void ropcie_pinned_put(struct ropcie_pinned *pinned);
 
 /**
  * struct ropcie_mr - a memory region
@@ -427,6 +440,36 @@ enum ropcie_qp_flag {
 	ROPCIE_QP_COMM_EST /* that event was raised */
 };
 
+/* For whom of a queue pair. */
+enum ropcie_side { ROPCIE_REQUESTER, ROPCIE_RESPONDER, ROPCIE_SIDES };
+
+/**
+ * struct ropcie_paging - memory that one side of a queue pair waits for (odp.c);
+ *	under qp->lock
+ * @work: brings it in
+ * @qp: queue pair; with a reference while @busy
+ * @pinned: the memory; with a reference while @busy
+ * @key: of the region
+ * @first: its first page that is missing
+ * @num: pages to bring in
+ * @busy: it is being done
+ * @failed: the first page could not be brought in
+ * @fetch: data that the requester asked for have to be asked for again then
+ * @forget: the queue pair was reset meanwhile
+ */
+struct ropcie_paging {
+	struct work_struct work;
+	struct ropcie_qp *qp;
+	struct ropcie_pinned *pinned;
+	u32 key;
+	u64 first;
+	u32 num;
+	bool busy;
+	bool failed;
+	bool fetch;
+	bool forget;
+};
+
 /**
  * struct ropcie_qp - a queue pair
  * @ibqp: what verbs sees
@@ -474,6 +517,7 @@ enum ropcie_qp_flag {
  * @timer: the requester's deadline
  * @timer_at: when @timer fires, ns; 0 when it is not running
  * @sq_drained: SQD: that event was raised
+ * @paging: memory that it waits for
  */
 struct ropcie_qp {
 	struct ib_qp ibqp;
@@ -520,6 +564,7 @@ struct ropcie_qp {
 	struct hrtimer timer;
 	u64 timer_at;
 	bool sq_drained;
+	struct ropcie_paging paging[ROPCIE_SIDES];
 };
 
 /**
@@ -846,6 +891,8 @@ bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote);
  */
 struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp, struct ib_pd *pd,
 				const struct ropcie_sge *sge, u32 access);
+/* The region that has this key, with a reference and nothing else checked. */
+struct ropcie_mr *ropcie_mr_lookup(struct ropcie_dev *dev, u32 key);
 void ropcie_mr_put(struct ropcie_mr *mr);
 
 /* A region without memory and key, or NULL. */
@@ -1187,11 +1234,12 @@ void ropcie_xrc_put(struct ropcie_srq *srq);
 /* rx.c */
 /*
  * Copy a record's payload to byte @off of a scatter list of memory in @pd;
- * qp->lock is held.
+ * qp->lock is held. Return: 0; -EACCES without the right; -EINPROGRESS when the
+ * memory is being brought in: ropcie_odp_missing().
  */
-bool ropcie_place(struct ropcie_qp *qp, struct ib_pd *pd,
-		  const struct ropcie_sge *sge, u32 num_sge, u64 off,
-		  const struct ropcie_rec *rec);
+int ropcie_place(struct ropcie_qp *qp, enum ropcie_side side, struct ib_pd *pd,
+		 const struct ropcie_sge *sge, u32 num_sge, u64 off,
+		 const struct ropcie_rec *rec);
 void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		       const struct ropcie_rec *rec);
 void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,

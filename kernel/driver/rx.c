@@ -4,13 +4,19 @@
  * requester, payload to the receive buffers. Runs where ntb_if drains a lane:
  * bottom halves off, the lane's receive lock held.
  */
+#include "odp.h"
 #include "ropcie.h"
 
 /* Runs of memory that one step of the scatter loop fills. */
 #define SCATTER_VECS 16
 
-static bool scatter_piece(struct ropcie_mr *mr, const struct ropcie_sge *piece,
-			  const struct ropcie_rec *rec, u32 from)
+/*
+ * Copy payload from @from on to @piece; @ahead bytes from its beginning on will be
+ * needed in all. Return: 0, or what ropcie_odp_missing() says.
+ */
+static int scatter_piece(struct ropcie_qp *qp, enum ropcie_side side,
+			 struct ropcie_mr *mr, const struct ropcie_sge *piece,
+			 const struct ropcie_rec *rec, u32 from, u64 ahead)
 {
 	struct ropcie_vec vec[SCATTER_VECS] ROPCIE_UNINIT;
 	u32 done = 0;
@@ -21,54 +27,65 @@ static bool scatter_piece(struct ropcie_mr *mr, const struct ropcie_sge *piece,
 				      piece->length - done, vec, SCATTER_VECS,
 				      &nvec);
 
-		if (WARN_ON_ONCE(!n))
-			return false;
+		if (!n)
+			return ropcie_odp_missing(qp, side, mr,
+						  piece->addr + done,
+						  ahead - done);
 		ropcie_rec_scatter(rec, from + done, vec, nvec);
 		done += n;
 	}
-	return true;
+	return 0;
 }
 
-bool ropcie_place(struct ropcie_qp *qp, struct ib_pd *pd,
-		  const struct ropcie_sge *sge, u32 num_sge, u64 off,
-		  const struct ropcie_rec *rec)
+int ropcie_place(struct ropcie_qp *qp, enum ropcie_side side, struct ib_pd *pd,
+		 const struct ropcie_sge *sge, u32 num_sge, u64 off,
+		 const struct ropcie_rec *rec)
 {
-	u32 len = rec->hdr.frag_len;
+	u32 len = rec->hdr.frag_len, msg_len = rec->hdr.msg_len;
+	u64 ahead = max_t(u64, len, msg_len > off ? msg_len - off : 0);
 	struct ropcie_sge_cursor cur;
 	struct ropcie_sge piece;
 	u32 done = 0;
-	bool ok;
+	int ret;
 
 	ropcie_sge_seek(&cur, sge, num_sge, off);
 	while (done < len) {
 		struct ropcie_mr *mr;
 
 		if (!ropcie_sge_next(&cur, len - done, &piece))
-			return false;
+			return -EACCES;
 		mr = ropcie_mr_get(qp, pd, &piece, ROPCIE_ACCESS_LOCAL_WRITE);
 		if (!mr)
-			return false;
-		ok = scatter_piece(mr, &piece, rec, done);
+			return -EACCES;
+		ret = scatter_piece(qp, side, mr, &piece, rec, done,
+				    ahead - done);
 		ropcie_mr_put(mr);
-		if (!ok)
-			return false;
+		if (ret)
+			return ret;
 		done += piece.length;
 	}
-	return true;
+	return 0;
 }
 
-/* Bytes of the last naturally aligned word of a range, at most 8. */
+/*
+ * Bytes of the last naturally aligned word of a range, at most 8; 0 when it is not
+ * there.
+ */
 static u32 tail_length(const struct ropcie_mr *mr, u64 addr, u32 len)
 {
 	struct ropcie_vec last;
 	u32 nvec = 0;
 
-	ropcie_mr_map(&mr->core, addr + len - 1, 1, &last, 1, &nvec);
+	if (!ropcie_mr_map(&mr->core, addr + len - 1, 1, &last, 1, &nvec))
+		return 0;
 	return min_t(u32, len, ((unsigned long)last.base & 7) + 1);
 }
 
-/* The end of a WRITE: an aligned word of 1, 2, 4 or 8 bytes is not torn. */
-static void put_tail(const struct ropcie_mr *mr, u64 addr, u32 len,
+/*
+ * The end of a WRITE: an aligned word of 1, 2, 4 or 8 bytes is not torn. Return:
+ * false when it is not there.
+ */
+static bool put_tail(const struct ropcie_mr *mr, u64 addr, u32 len,
 		     const struct ropcie_rec *rec, u32 from)
 {
 	union {
@@ -81,13 +98,12 @@ static void put_tail(const struct ropcie_mr *mr, u64 addr, u32 len,
 	struct ropcie_vec to[2];
 	u32 nvec = 0;
 
-	if (WARN_ON_ONCE(ropcie_mr_map(&mr->core, addr, len, to, 2, &nvec) !=
-			 len))
-		return;
+	if (ropcie_mr_map(&mr->core, addr, len, to, 2, &nvec) != len)
+		return false;
 	if (nvec > 1 || !is_power_of_2(len) ||
 	    !IS_ALIGNED((unsigned long)to[0].base, len)) {
 		ropcie_rec_scatter(rec, from, to, nvec);
-		return;
+		return true;
 	}
 	ropcie_rec_scatter(rec, from, &in, 1);
 	switch (len) {
@@ -103,15 +119,53 @@ static void put_tail(const struct ropcie_mr *mr, u64 addr, u32 len,
 	default:
 		WRITE_ONCE(*(u8 *)to[0].base, word.u8);
 	}
+	return true;
+}
+
+/*
+ * The last record of a WRITE. Programs poll the end of a message: its last word
+ * lands last. What lies before any such word goes first, so that memory is brought
+ * in from the beginning of what is missing.
+ */
+static int scatter_last(struct ropcie_qp *qp, struct ropcie_mr *mr,
+			const struct ropcie_sge *piece,
+			const struct ropcie_rec *rec)
+{
+	u32 len = piece->length, tail;
+	struct ropcie_sge front = *piece;
+	int ret;
+
+	front.length = len > sizeof(u64) ? len - sizeof(u64) : 0;
+	ret = scatter_piece(qp, ROPCIE_RESPONDER, mr, &front, rec, 0, len);
+	if (ret)
+		return ret;
+	tail = tail_length(mr, piece->addr, len);
+	if (!tail)
+		return ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
+					  piece->addr + len - 1, 1);
+	/* Its address is aligned, but is the memory behind it? */
+	if (rec->hdr.op == ROPCIE_OP_ATOMIC_WRITE && tail != ROPCIE_ATOMIC_LEN)
+		return -EACCES;
+	front.addr += front.length;
+	front.length = len - tail - front.length;
+	ret = scatter_piece(qp, ROPCIE_RESPONDER, mr, &front, rec,
+			    front.addr - piece->addr, front.length);
+	if (ret)
+		return ret;
+	smp_wmb(); /* the rest before the last word */
+	if (put_tail(mr, piece->addr + len - tail, tail, rec, len - tail))
+		return 0;
+	return ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
+				  piece->addr + len - 1, 1);
 }
 
 /*
  * Copy the payload of a WRITE. The right to all of it is checked before the
- * first byte is written, and at each record again.
+ * first byte is written, and at each record again. Return: as ropcie_place().
  */
-static bool place_remote(struct ropcie_qp *qp,
-			 const struct ropcie_rsp_place *where,
-			 const struct ropcie_rec *rec)
+static int place_remote(struct ropcie_qp *qp,
+			const struct ropcie_rsp_place *where,
+			const struct ropcie_rec *rec)
 {
 	struct ropcie_sge piece = {
 		.addr = where->addr,
@@ -119,61 +173,59 @@ static bool place_remote(struct ropcie_qp *qp,
 		.lkey = where->rkey,
 	};
 	struct ropcie_mr *mr;
-	u32 tail;
-	bool ok;
+	int ret;
 
 	/* IBTA 9.7.4.1.4: the key of a WRITE of no bytes is not looked at. */
 	if (!piece.length)
-		return true;
+		return 0;
 	mr = ropcie_mr_get(qp, ropcie_remote_pd(qp), &piece,
 			   ROPCIE_ACCESS_REMOTE_WRITE);
 	if (!mr)
-		return false;
-	/* Programs poll the end of a message: its last word lands last. */
-	tail = where->last ? tail_length(mr, where->addr, rec->hdr.frag_len) :
-			     0;
-	/* Its address is aligned, but is the memory behind it? */
-	if (rec->hdr.op == ROPCIE_OP_ATOMIC_WRITE && tail != ROPCIE_ATOMIC_LEN) {
-		ropcie_mr_put(mr);
-		return false;
-	}
-	piece.length = rec->hdr.frag_len - tail;
-	ok = scatter_piece(mr, &piece, rec, 0);
-	if (ok && tail) {
-		smp_wmb(); /* the rest before the last word */
-		put_tail(mr, where->addr + piece.length, tail, rec,
-			 piece.length);
-	}
+		return -EACCES;
+	piece.length = rec->hdr.frag_len;
+	ret = where->last ? scatter_last(qp, mr, &piece, rec) :
+			    scatter_piece(qp, ROPCIE_RESPONDER, mr, &piece, rec,
+					  0, rec->hdr.msg_len - where->off);
 	ropcie_mr_put(mr);
-	return ok;
+	return ret;
 }
 
-/* May the peer read what it asks for? Looked at again with each answer. */
-static bool may_read(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
+/*
+ * May the peer read what it asks for? Looked at again with each answer. Where it
+ * begins has to be there: nobody's patience is tried by the first page. Return: as
+ * ropcie_place().
+ */
+static int may_read(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 {
 	struct ropcie_sge piece = {
 		.addr = hdr->addr,
 		.length = hdr->msg_len,
 		.lkey = hdr->rkey,
 	};
+	struct ropcie_vec vec;
 	struct ropcie_mr *mr;
+	u32 nvec = 0;
+	int ret = 0;
 
 	if (!piece.length)
-		return true;
+		return 0;
 	mr = ropcie_mr_get(qp, ropcie_remote_pd(qp), &piece,
 			   ROPCIE_ACCESS_REMOTE_READ);
 	if (!mr)
-		return false;
+		return -EACCES;
+	if (!ropcie_mr_map(&mr->core, piece.addr, 1, &vec, 1, &nvec))
+		ret = ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr, piece.addr,
+					 piece.length);
 	ropcie_mr_put(mr);
-	return true;
+	return ret;
 }
 
 /*
  * Execute an atomic: one towards all others and towards the atomics of this
- * machine's processors (IB_ATOMIC_GLOB). Return: false without the right.
+ * machine's processors (IB_ATOMIC_GLOB). Return: as ropcie_place().
  */
-static bool execute(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
-		    u64 *orig)
+static int execute(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
+		   u64 *orig)
 {
 	struct ropcie_sge piece = {
 		.addr = hdr->addr,
@@ -182,22 +234,27 @@ static bool execute(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 	};
 	struct ropcie_vec vec;
 	struct ropcie_mr *mr;
-	u32 nvec = 0;
-	bool ok;
+	u32 nvec = 0, mapped;
+	int ret = 0;
 
 	mr = ropcie_mr_get(qp, ropcie_remote_pd(qp), &piece,
 			   ROPCIE_ACCESS_REMOTE_ATOMIC);
 	if (!mr)
-		return false;
-	ok = ropcie_mr_map(&mr->core, piece.addr, piece.length, &vec, 1,
-			   &nvec) == piece.length &&
-	     IS_ALIGNED((unsigned long)vec.base, sizeof(u64));
-	if (ok && hdr->op == ROPCIE_OP_CAS)
+		return -EACCES;
+	mapped = ropcie_mr_map(&mr->core, piece.addr, piece.length, &vec, 1,
+			       &nvec);
+	if (!mapped)
+		ret = ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr, piece.addr,
+					 piece.length);
+	else if (mapped < piece.length ||
+		 !IS_ALIGNED((unsigned long)vec.base, sizeof(u64)))
+		ret = -EACCES;
+	else if (hdr->op == ROPCIE_OP_CAS)
 		*orig = atomic64_cmpxchg(vec.base, hdr->compare_add, hdr->swap);
-	else if (ok)
+	else
 		*orig = atomic64_fetch_add(hdr->compare_add, vec.base);
 	ropcie_mr_put(mr);
-	return ok;
+	return ret;
 }
 
 /* Who sent it, and what lies before the payload. */
@@ -304,22 +361,33 @@ static void fetched(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 	ropcie_rsp_fetched(&qp->rsp, hdr, orig);
 }
 
+/*
+ * Find the shared queue that a message of XRC names. A message that comes again
+ * (ropcie_rsp_not_there()) may have a receive of it, and names the same queue.
+ */
+static bool turn_to_srq(struct ropcie_qp *qp, u32 srqn)
+{
+	struct ropcie_srq *srq = ropcie_xrc_find(qp, srqn);
+
+	if (!srq || (qp->holds && srq != qp->srq))
+		return false;
+	qp->srq = srq;
+	return true;
+}
+
 static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		    struct ropcie_after *after)
 {
 	struct ropcie_rsp_place where;
 	struct ropcie_recv_wqe *wqe;
+	int ret = 0;
 	u64 orig = 0;
 
-	if (ropcie_rsp_names_srq(&qp->rsp, &rec->hdr)) {
-		/* It would be another queue's. */
-		WARN_ON_ONCE(qp->holds);
-		qp->srq = ropcie_xrc_find(qp, rec->hdr.srqn);
-		if (!qp->srq) {
-			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_INV_REQ);
-			invalid(qp, after);
-			return;
-		}
+	if (ropcie_rsp_names_srq(&qp->rsp, &rec->hdr) &&
+	    !turn_to_srq(qp, rec->hdr.srqn)) {
+		ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_INV_REQ);
+		invalid(qp, after);
+		return;
 	}
 	wqe = ropcie_recv_for(qp, ropcie_rsp_takes_receive(&qp->rsp, &rec->hdr),
 			      after);
@@ -328,8 +396,11 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 	case ROPCIE_RSP_DROP:
 		break;
 	case ROPCIE_RSP_PLACE:
-		if (!ropcie_place(qp, ropcie_recv_pd(qp), wqe->sge,
-				  wqe->num_sge, where.off, rec)) {
+		ret = ropcie_place(qp, ROPCIE_RESPONDER, ropcie_recv_pd(qp),
+				   wqe->sge, wqe->num_sge, where.off, rec);
+		if (ret == -EINPROGRESS)
+			break;
+		if (ret) {
 			ropcie_recv_complete(qp, NULL, IB_WC_LOC_PROT_ERR,
 					     after);
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
@@ -346,23 +417,26 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		}
 		break;
 	case ROPCIE_RSP_WRITE:
-		if (!place_remote(qp, &where, rec))
+		ret = place_remote(qp, &where, rec);
+		if (ret == -EACCES)
 			deny(qp, after);
-		else if (taken(qp, &rec->hdr))
+		else if (!ret && taken(qp, &rec->hdr))
 			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS,
 					     after);
 		break;
 	case ROPCIE_RSP_READ:
-		if (may_read(qp, &rec->hdr))
-			fetched(qp, &rec->hdr, 0);
-		else
+		ret = may_read(qp, &rec->hdr);
+		if (ret == -EACCES)
 			deny(qp, after);
+		else if (!ret)
+			fetched(qp, &rec->hdr, 0);
 		break;
 	case ROPCIE_RSP_ATOMIC:
-		if (execute(qp, &rec->hdr, &orig))
-			fetched(qp, &rec->hdr, orig);
-		else
+		ret = execute(qp, &rec->hdr, &orig);
+		if (ret == -EACCES)
 			deny(qp, after);
+		else if (!ret)
+			fetched(qp, &rec->hdr, orig);
 		break;
 	case ROPCIE_RSP_TOO_LONG:
 		ropcie_recv_complete(qp, NULL, IB_WC_LOC_LEN_ERR, after);
@@ -372,6 +446,8 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		invalid(qp, after);
 		break;
 	}
+	if (ret == -EINPROGRESS)
+		ropcie_rsp_not_there(&qp->rsp);
 }
 
 /* Answers go out once for a whole batch. */
@@ -412,6 +488,7 @@ static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 	struct ropcie_rec orig = { .hdr = rec->hdr, .nspan = 1 };
 	struct ropcie_req_place at;
 	u64 now = ktime_get_ns();
+	int ret;
 
 	if (!ropcie_req_data(&qp->req, &rec->hdr, &at, now))
 		return qp->req.error;
@@ -421,11 +498,14 @@ static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 		orig.span[0].len = sizeof(orig.hdr.orig);
 		rec = &orig;
 	}
-	if (ropcie_place(qp, qp->ibqp.pd, at.wqe->sge, at.wqe->num_sge, at.off,
-			 rec))
-		ropcie_req_placed(&qp->req, &rec->hdr, now);
-	else
+	ret = ropcie_place(qp, ROPCIE_REQUESTER, qp->ibqp.pd, at.wqe->sge,
+			   at.wqe->num_sge, at.off, rec);
+	if (ret == -EINPROGRESS)
+		qp->paging[ROPCIE_REQUESTER].fetch = true;
+	else if (ret)
 		ropcie_req_fail(&qp->req, ROPCIE_WC_LOC_PROT_ERR);
+	else
+		ropcie_req_placed(&qp->req, &rec->hdr, now);
 	return true;
 }
 

@@ -3,6 +3,7 @@
  * Sending: work requests of a queue pair become vectored sends, or are executed
  * here. Runs under qp->lock, wherever the queue pair is run.
  */
+#include "odp.h"
 #include "ropcie.h"
 
 /*
@@ -28,14 +29,16 @@ static void gather_put(struct gather *g)
 }
 
 /*
- * Runs of memory behind @len bytes at @off of a work request's list. False
- * when a key or its bounds do not allow it.
+ * Runs of memory behind @len bytes at @off of a work request's list. Return: 0;
+ * -EACCES when a key or its bounds do not allow it; -EINPROGRESS when memory is
+ * being brought in.
  */
-static bool gather(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
-		   u64 off, u32 len, struct gather *g)
+static int gather(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
+		  u64 off, u32 len, struct gather *g)
 {
 	struct ropcie_sge_cursor cur;
 	struct ropcie_sge piece;
+	u32 n;
 
 	ropcie_sge_seek(&cur, wqe->sge, wqe->num_sge, off);
 	while (len && ropcie_sge_next(&cur, len, &piece)) {
@@ -43,14 +46,18 @@ static bool gather(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
 						      0);
 
 		if (!mr)
-			return false;
+			return -EACCES;
 		g->mr[g->nmr++] = mr;
-		if (ropcie_mr_map(&mr->core, piece.addr, piece.length, g->vec,
-				  GATHER_VECS, &g->nvec) != piece.length)
-			return false;
+		n = ropcie_mr_map(&mr->core, piece.addr, piece.length, g->vec,
+				  GATHER_VECS, &g->nvec);
+		if (n != piece.length)
+			return ropcie_odp_missing(qp, ROPCIE_REQUESTER, mr,
+						  piece.addr + n,
+						  wqe->length - off - n);
 		len -= piece.length;
+		off += piece.length;
 	}
-	return !len;
+	return len ? -EACCES : 0;
 }
 
 static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
@@ -58,8 +65,7 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 	bool datagram = rec->hdr.op == ROPCIE_OP_DATAGRAM;
 	u32 len = rec->hdr.frag_len;
 	struct gather g ROPCIE_UNINIT;
-	int ret = -EACCES;
-	bool ok;
+	int ret = 0;
 
 	g.nvec = 0;
 	g.nmr = 0;
@@ -72,11 +78,10 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 	if (rec->wqe->flags & ROPCIE_WR_INLINE) {
 		g.vec[g.nvec].base = (char *)rec->wqe->sge + rec->off;
 		g.vec[g.nvec++].len = len;
-		ok = true;
 	} else {
-		ok = gather(qp, rec->wqe, rec->off, len, &g);
+		ret = gather(qp, rec->wqe, rec->off, len, &g);
 	}
-	if (ok)
+	if (!ret)
 		ret = datagram ? ropcie_ud_send(qp, rec, g.vec, g.nvec) :
 				 ropcie_mq_send(&qp->tx, &rec->hdr, g.vec,
 						g.nvec);
@@ -143,6 +148,8 @@ bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget, struct ropcie_after *after
 				continue;
 			break;
 		}
+		if (ret == -EINPROGRESS)
+			break;
 		if (ret == -EACCES)
 			ropcie_req_local_error(&qp->req,
 					       ROPCIE_WC_LOC_PROT_ERR);

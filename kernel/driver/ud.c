@@ -222,13 +222,14 @@ void ropcie_ud_peer_down(struct ropcie_qp *qp, struct ropcie_peer *peer)
 }
 
 /*
- * A datagram for this queue pair. What does not fit is dropped, and the receive
- * stays for the next one (IBTA 9.8.3.2.1).
+ * A datagram for this queue pair. What does not fit, or has no memory yet, is
+ * dropped, and the receive stays for the next one (IBTA 9.8.3.2.1).
  */
 static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		    struct ropcie_after *after)
 {
 	struct ropcie_recv_wqe *wqe;
+	int ret;
 
 	if (rec->hdr.qkey != qp->qkey) {
 		/* The port's (IBTA 14.2.5.6), whatever queue pair it is for. */
@@ -240,8 +241,11 @@ static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		ropcie_count(qp->counters, ROPCIE_RX_DATAGRAM_DROPS, 1);
 		return;
 	}
-	if (ropcie_place(qp, ropcie_recv_pd(qp), wqe->sge, wqe->num_sge, 0,
-			 rec)) {
+	ret = ropcie_place(qp, ROPCIE_RESPONDER, ropcie_recv_pd(qp), wqe->sge,
+			   wqe->num_sge, 0, rec);
+	if (ret == -EINPROGRESS) {
+		ropcie_count(qp->counters, ROPCIE_RX_DATAGRAM_DROPS, 1);
+	} else if (!ret) {
 		ropcie_count(qp->counters, ROPCIE_RX_SEND, 1);
 		ropcie_count(qp->counters, ROPCIE_RX_SEND_BYTES,
 			     rec->hdr.frag_len - ROPCIE_GRH_LEN);

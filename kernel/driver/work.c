@@ -14,6 +14,7 @@
 #include <linux/slab.h>
 
 #include "netdev.h"
+#include "odp.h"
 #include "ropcie.h"
 
 /* Bytes that a consumer sends before it lets others at the QP. */
@@ -135,6 +136,7 @@ static void arm_timer(struct ropcie_qp *qp)
 
 static void check_deadline(struct ropcie_qp *qp)
 {
+	bool delivered;
 	u64 now;
 
 	if (!qp->req.deadline || !ropcie_is_reliable(qp))
@@ -144,7 +146,10 @@ static void check_deadline(struct ropcie_qp *qp)
 		return;
 	if (!qp->req.rnr_wait)
 		ropcie_count(qp->counters, ROPCIE_TIMEOUTS, 1);
-	ropcie_req_timeout(&qp->req, now, ropcie_mq_delivered(&qp->tx));
+	/* An answer may have come that has no memory yet. */
+	delivered = ropcie_mq_delivered(&qp->tx) &&
+		    !ropcie_odp_busy(qp, ROPCIE_REQUESTER);
+	ropcie_req_timeout(&qp->req, now, delivered);
 }
 
 /* SQD: nothing of what was sent is under way any more (IBTA 10.3.1.5). */

@@ -322,6 +322,31 @@ TEST(MrMap, RunsAreTheBytesOfTheRangeInOrder) {
   }
 }
 
+TEST(MrMap, StopsAtAPageThatIsNotThere) {
+  std::vector<uint8_t> memory(4 * 8);
+  std::vector<void*> pages;
+  for (size_t i = 0; i < 4; i++) {
+    pages.push_back(memory.data() + 8 * i);
+  }
+  ropcie_mr_core mr{};
+  mr.iova = 1000;
+  mr.length = 30;
+  mr.offset = 2;
+  mr.page_shift = 3;
+  mr.pages = pages.data();
+  ropcie_vec vec[3] = {};
+  uint32_t count = 0;
+  pages[2] = nullptr;
+  EXPECT_EQ(ropcie_mr_map(&mr, 1000, 30, vec, 3, &count), 14U);
+  ASSERT_EQ(count, 1U);
+  EXPECT_EQ(vec[0].base, memory.data() + 2);
+  EXPECT_EQ(vec[0].len, 14U);
+  count = 0;
+  EXPECT_EQ(ropcie_mr_map(&mr, 1015, 3, vec, 3, &count), 0U);
+  EXPECT_EQ(count, 0U);
+  EXPECT_EQ(ropcie_mr_map(&mr, 1022, 8, vec, 3, &count), 8U);
+}
+
 TEST(MrMap, ContinuesWhereTheVectorWasFull) {
   Random random(3);
   for (int round = 0; round < 5000; round++) {

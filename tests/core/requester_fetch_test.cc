@@ -267,6 +267,57 @@ TEST_F(Fetch, TimeOutAsksForTheRest) {
   ExpectNoneComplete();
 }
 
+TEST_F(Fetch, DataWithoutMemoryAreAskedForAgain) {
+  Read(1, 3 * kFrag);
+  Atomic(2);
+  SendAll();
+  EXPECT_TRUE(Data(100, kFrag, false));
+  const uint8_t left = req_.retry_left;
+  ropcie_hdr hdr{};
+  hdr.op = ROPCIE_OP_READ_RESP;
+  hdr.src_qpn = kRemote;
+  hdr.psn = 101;
+  hdr.frag_len = kFrag;
+  EXPECT_TRUE(ropcie_req_data(&req_, &hdr, &place_, now_));
+  // It is not placed, and what comes behind it is of no use.
+  EXPECT_FALSE(Data(102, kFrag, true));
+  EXPECT_FALSE(Value(103));
+  ropcie_req_fetch_again(&req_);
+  const std::vector<ropcie_hdr> again = SendAll();
+  ASSERT_EQ(again.size(), 2U);
+  EXPECT_EQ(again[0].psn, 101U);
+  EXPECT_EQ(again[0].msg_len, 2 * kFrag);
+  EXPECT_EQ(again[1].psn, 103U);
+  EXPECT_EQ(req_.retry_left, left) << "it costs no retry";
+  EXPECT_NE(req_.deadline, 0U);
+  EXPECT_TRUE(Data(101, kFrag, false));
+  EXPECT_TRUE(Data(102, kFrag, true));
+  EXPECT_TRUE(Value(103));
+  ExpectComplete(1);
+  ExpectComplete(2);
+  ropcie_req_fetch_again(&req_);
+  EXPECT_TRUE(SendAll().empty()) << "nothing is missing";
+}
+
+TEST_F(Fetch, WhoWaitsForThePeerAsksAgainWhenItIsTime) {
+  Atomic(1);
+  SendAll();
+  ropcie_hdr hdr{};
+  hdr.op = ROPCIE_OP_ACK;
+  hdr.src_qpn = kRemote;
+  hdr.psn = 100;
+  hdr.syndrome = ROPCIE_RNR_NAK;
+  hdr.timer = 1;
+  EXPECT_TRUE(ropcie_req_response(&req_, &hdr, now_));
+  const uint64_t deadline = req_.deadline;
+  ropcie_req_fetch_again(&req_);
+  EXPECT_EQ(req_.deadline, deadline);
+  EXPECT_TRUE(SendAll().empty());
+  now_ = deadline;
+  EXPECT_TRUE(ropcie_req_timeout(&req_, now_, true));
+  EXPECT_EQ(SendAll().size(), 1U);
+}
+
 TEST_F(Fetch, LateAnswerOvertakesTheRepetition) {
   Read(1, 10);
   Read(2, 10);

@@ -327,9 +327,36 @@ TEST_F(FetchResponder, ReadThatComesAgainGoesOnWhereItAsks) {
   ExpectData(101, kFrag, kFrag, 0);
   ExpectData(102, 2 * kFrag, kFrag, ROPCIE_F_LAST);
   ExpectData(103, 0, kFrag, ROPCIE_F_FIRST);
-  EXPECT_EQ(Come(Read(103, 2 * kFrag)), ROPCIE_RSP_DROP) << "is pending";
+  EXPECT_EQ(Come(Read(104, kFrag, kAddr + kFrag)), ROPCIE_RSP_DROP)
+      << "is pending";
   ExpectData(104, kFrag, kFrag, ROPCIE_F_LAST);
   EXPECT_FALSE(ropcie_rsp_owes(&rsp_));
+}
+
+// The other end had no memory for what was sent (on-demand paging).
+TEST_F(FetchResponder, ReadThatIsBeingAnsweredGoesBackToWhatIsMissing) {
+  TakeRead(100, 4 * kFrag);
+  TakeRead(104, kFrag);
+  for (int i = 0; i < 3; i++) {
+    Answer();
+  }
+  EXPECT_EQ(Come(Read(101, 3 * kFrag, kAddr + kFrag)), ROPCIE_RSP_DROP);
+  EXPECT_EQ(Come(Read(104, kFrag)), ROPCIE_RSP_DROP);
+  ExpectData(101, kFrag, kFrag, 0);
+  ExpectData(102, 2 * kFrag, kFrag, 0);
+  ExpectData(103, 3 * kFrag, kFrag, ROPCIE_F_LAST);
+  ExpectData(104, 0, kFrag, ROPCIE_F_FIRST | ROPCIE_F_LAST);
+  EXPECT_FALSE(ropcie_rsp_owes(&rsp_));
+}
+
+TEST_F(FetchResponder, AtomicWithoutMemoryIsAskedForAgain) {
+  const ropcie_hdr hdr = Request(ROPCIE_OP_FAA, 100);
+  ASSERT_EQ(Come(hdr), ROPCIE_RSP_ATOMIC);
+  ropcie_rsp_not_there(&rsp_);
+  ExpectAck(ROPCIE_RNR_NAK, 100);
+  ropcie_rsp_there(&rsp_);
+  TakeAtomic(100, 7);
+  ExpectValue(100, 7);
 }
 
 TEST_F(FetchResponder, RepetitionsDoNotCountAndGiveWay) {

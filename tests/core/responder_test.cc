@@ -335,6 +335,62 @@ TEST_F(Responder, ReplenishingDoesNotHideAnOwedNak) {
   ExpectAnswer(ROPCIE_RNR_NAK, 101, 1);
 }
 
+TEST_F(Responder, MemoryThatIsNotThereMakesThePeerWaitUntilItIs) {
+  const ropcie_hdr first = Request(100, kFirst, 5000, 2000);
+  EXPECT_EQ(Come(first), ROPCIE_RSP_PLACE);
+  ropcie_rsp_not_there(&rsp_);
+  EXPECT_EQ(Come(Request(101, 0, 5000, 2000)), ROPCIE_RSP_DROP);
+  const ropcie_hdr nak = Answer(5);
+  EXPECT_EQ(nak.syndrome, ROPCIE_RNR_NAK);
+  EXPECT_EQ(nak.psn, 100U);
+  EXPECT_EQ(nak.timer, 12) << "not as long as for a receive";
+  EXPECT_FALSE(ropcie_rsp_replenished(&rsp_)) << "receives do not help";
+  ropcie_rsp_there(&rsp_);
+  EXPECT_TRUE(ropcie_rsp_replenished(&rsp_));
+  ExpectAnswer(ROPCIE_ACK, 99, 0);
+  EXPECT_FALSE(Take(first));
+  ropcie_rsp_there(&rsp_);
+  EXPECT_FALSE(ropcie_rsp_replenished(&rsp_)) << "nobody waits";
+}
+
+TEST_F(Responder, MemoryInTheMiddleOfAMessageIsWaitedForToo) {
+  EXPECT_FALSE(Take(Request(100, kFirst, 5000, 2000)));
+  EXPECT_EQ(Come(Request(101, 0, 5000, 2000)), ROPCIE_RSP_PLACE);
+  ropcie_rsp_not_there(&rsp_);
+  ExpectAnswer(ROPCIE_RNR_NAK, 101, 0);
+  // It comes again too early.
+  EXPECT_EQ(Come(Request(101, 0, 5000, 2000)), ROPCIE_RSP_PLACE);
+  ropcie_rsp_not_there(&rsp_);
+  ropcie_rsp_there(&rsp_);
+  EXPECT_EQ(Answer(5).syndrome, ROPCIE_RNR_NAK);
+  EXPECT_TRUE(ropcie_rsp_replenished(&rsp_)) << "it was there before the NAK";
+  Answer(5);
+  EXPECT_FALSE(Take(Request(101, 0, 5000, 2000)));
+  EXPECT_TRUE(Take(Request(102, kLast, 5000, 1000)));
+  EXPECT_EQ(place_.off, 4000U);
+  ExpectAnswer(ROPCIE_ACK, 102, 1);
+}
+
+TEST_F(Responder, AReceiveThatIsMissingIsTheConsumersTime) {
+  EXPECT_EQ(Come(Request(100, kOnly, 5, 5)), ROPCIE_RSP_PLACE);
+  ropcie_rsp_not_there(&rsp_);
+  Answer(5);
+  EXPECT_EQ(Come(Request(100, kOnly, 5, 5), 0), ROPCIE_RSP_DROP);
+  EXPECT_EQ(Answer(0).timer, 14);
+  EXPECT_TRUE(ropcie_rsp_replenished(&rsp_));
+}
+
+TEST_F(Responder, AShortTimeToWaitStaysShort) {
+  rsp_.attr.min_rnr_timer = 1;
+  EXPECT_EQ(Come(Request(100, kOnly, 5, 5)), ROPCIE_RSP_PLACE);
+  ropcie_rsp_not_there(&rsp_);
+  EXPECT_EQ(Answer(5).timer, 1);
+  rsp_.attr.min_rnr_timer = 0;  // the longest
+  EXPECT_EQ(Come(Request(100, kOnly, 5, 5)), ROPCIE_RSP_PLACE);
+  ropcie_rsp_not_there(&rsp_);
+  EXPECT_EQ(Answer(5).timer, 12);
+}
+
 TEST_F(Responder, PsnAndMsnWrap) {
   Connect(0xffffff);
   rsp_.msn = 0xffffff;

@@ -8,7 +8,7 @@
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
-least=${1:-128}
+least=${1:-142}
 source=/usr/share/doc/rdma-core/tests
 work=/tmp/pyverbs
 log=$LAB_OUT/pyverbs.log

@@ -76,6 +76,8 @@ struct Env {
   bool trace = false;
   // Time-outs count although the answer may be under way.
   bool impatient = false;
+  // Memory has to be brought in first, now and then (on-demand paging).
+  bool paging = false;
 };
 
 template <class... Parts>

@@ -56,6 +56,7 @@ class Node {
   void RunAll();
   // Whether a record was sent, or met a crowded lane, since the last call.
   bool TakeBusy() { return std::exchange(busy_, false); }
+  void SetBusy() { busy_ = true; }
   [[nodiscard]] uint64_t NextDeadline() const;
   // Epoch and position that a forger needs to be looked at.
   [[nodiscard]] const ropcie_lane_rx& rx(int peer, uint32_t lane) const {

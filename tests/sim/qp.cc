@@ -164,7 +164,33 @@ bool Qp::Gather(const ropcie_send_wqe& wqe, uint32_t off, uint32_t len) {
   return len == 0;
 }
 
+// Memory is being brought in: this side comes again.
+bool Qp::NotThere(Side side, uint32_t length) {
+  paging_[side] |= env_->paging && length > 0 && env_->random.OneIn(12);
+  return paging_[side];
+}
+
+void Qp::BringIn() {
+  if (paging_[kResponder] || paging_[kRequester]) {
+    node_->SetBusy();
+  }
+  if (paging_[kResponder] && env_->random.OneIn(3)) {
+    paging_[kResponder] = false;
+    ropcie_rsp_there(&rsp_);
+  }
+  if (paging_[kRequester] && env_->random.OneIn(3)) {
+    paging_[kRequester] = false;
+    if (fetch_again_) {
+      ropcie_req_fetch_again(&req_);
+    }
+    fetch_again_ = false;
+  }
+}
+
 int Qp::SendRecord(const ropcie_req_rec& rec) {
+  if (NotThere(kRequester, rec.hdr.frag_len)) {
+    return -EINPROGRESS;
+  }
   if (!Gather(*rec.wqe, rec.off, rec.hdr.frag_len)) {
     return -EACCES;
   }
@@ -175,7 +201,7 @@ void Qp::SendLoop() {
   ropcie_req_rec rec;
   while (ropcie_req_next(&req_, &rec) == ROPCIE_REQ_SEND) {
     const int ret = SendRecord(rec);
-    if (ret == -EAGAIN) {
+    if (ret == -EAGAIN || ret == -EINPROGRESS) {
       break;
     }
     if (ret == -EACCES) {
@@ -249,6 +275,9 @@ void Qp::Flush() {
 
 // An answer with what a READ asked for, if it still may be read.
 int Qp::SendAnswer(const ropcie_hdr& hdr) {
+  if (NotThere(kResponder, hdr.frag_len)) {
+    return -EINPROGRESS;
+  }
   vec_.clear();
   if (hdr.frag_len != 0) {
     const ropcie_mr_core* mr =
@@ -318,9 +347,12 @@ void Qp::Run() {
     }
     return;
   }
+  BringIn();
   Answer();
   if (req_.deadline != 0 && env_->now >= req_.deadline) {
-    ropcie_req_timeout(&req_, env_->now, node_->Delivered(attr_.peer, qpn_));
+    ropcie_req_timeout(
+        &req_, env_->now,
+        node_->Delivered(attr_.peer, qpn_) && !paging_[kRequester]);
   }
   CompleteSends();
   if (ropcie_qp_requests(state_)) {
@@ -432,7 +464,18 @@ void Qp::Request(const ropcie_rec& rec) {
   const uint64_t room = rq_.empty() ? 0 : rq_.front().length;
   ropcie_rsp_place where;
   uint64_t orig = 0;
-  switch (ropcie_rsp_request(&rsp_, &rec.hdr, ready, room, &where)) {
+  const ropcie_rsp_verdict verdict =
+      ropcie_rsp_request(&rsp_, &rec.hdr, ready, room, &where);
+  const bool needs_memory = verdict == ROPCIE_RSP_PLACE ||
+                            verdict == ROPCIE_RSP_WRITE ||
+                            verdict == ROPCIE_RSP_ATOMIC;
+  if (needs_memory &&
+      NotThere(kResponder, verdict == ROPCIE_RSP_ATOMIC ? ROPCIE_ATOMIC_LEN
+                                                        : rec.hdr.frag_len)) {
+    ropcie_rsp_not_there(&rsp_);
+    return;
+  }
+  switch (verdict) {
     case ROPCIE_RSP_DROP:
       break;
     case ROPCIE_RSP_PLACE:
@@ -506,7 +549,9 @@ bool Qp::Response(const ropcie_rec& rec) {
     value.nspan = 1;
     data = &value;
   }
-  if (Place(*data, {at.wqe->sge, at.wqe->num_sge}, at.off)) {
+  if (NotThere(kRequester, at.len)) {
+    fetch_again_ = true;
+  } else if (Place(*data, {at.wqe->sge, at.wqe->num_sge}, at.off)) {
     ropcie_req_placed(&req_, &rec.hdr, env_->now);
   } else {
     ropcie_req_fail(&req_, ROPCIE_WC_LOC_PROT_ERR);

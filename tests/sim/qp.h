@@ -6,6 +6,7 @@
 #ifndef ROPCIE_TESTS_SIM_QP_H
 #define ROPCIE_TESTS_SIM_QP_H
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -138,6 +139,9 @@ class Qp {
   bool Response(const ropcie_rec& rec);
   bool ScatterPiece(const ropcie_mr_core& mr, const ropcie_sge& piece,
                     const ropcie_rec& rec, uint32_t from);
+  enum Side { kRequester, kResponder, kSides };
+  bool NotThere(Side side, uint32_t length);
+  void BringIn();
   void Request(const ropcie_rec& rec);
   void Refuse();
 
@@ -154,6 +158,8 @@ class Qp {
   std::deque<RecvWqe> rq_;
   std::vector<ropcie_vec> vec_;
   std::optional<RecvDone> held_;  // Fault::kWrongOrder
+  std::array<bool, kSides> paging_{};
+  bool fetch_again_ = false;
 };
 
 }  // namespace ropcie::sim

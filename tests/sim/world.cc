@@ -29,6 +29,7 @@ void World::ChooseProfile() {
   num_events_ = static_cast<int>(random->Between(200, 1200));
   timely_ = !random->OneIn(3);
   env_.impatient = !timely_ && random->OneIn(2);
+  env_.paging = random->OneIn(3);
   hostile_ = random->OneIn(6);
   mischief_ = !random->OneIn(3);
   cell_ = random->OneIn(8) ? 40000 : 1024;
@@ -455,6 +456,7 @@ void World::Settle(const char* what) {
 void World::EndTrouble() {
   env_.Note("trouble ends");
   mischief_ = false;
+  env_.paging = false;
   for (const auto& pair : pairs_) {
     pair->bridge.up = true;
     if (!pair->honest) {

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * On-demand paging. A region's page array has NULL for what is not there. Who finds
+ * one while copying, under a queue pair's lock, has the page brought in by a work
+ * item, and the queue pair run when it is: the requester waits, the responder has
+ * its peer send again (RNR NAK). The kernel takes pages away through the notifier.
+ *
+ * Copies run with bottom halves off, which is an RCU reader: the notifier takes the
+ * pages out of the array, waits for RCU, and only then gives them up. So copies need
+ * neither a lock nor a reference to a page.
+ */
+#include <linux/hmm.h>
+#include <linux/magic.h>
+#include <linux/memcontrol.h>
+#include <linux/pagemap.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/workqueue.h>
+
+#include "odp.h"
+
+/*
+ * Most pages that are brought in at once. When the process changes its memory
+ * meanwhile, it is all done again.
+ */
+#define AT_ONCE 16U
+/* Most for one that is missing, and for how long the peer is kept waiting. */
+#define MAX_AHEAD (SZ_1M / PAGE_SIZE)
+#define AHEAD_US 1000
+
+static struct workqueue_struct *queue;
+
+/* The part of @range that @odp has, as numbers of its pages. */
+static void pages_of(struct ib_umem_odp *odp,
+		     const struct mmu_notifier_range *range, u64 *first,
+		     u64 *end)
+{
+	u64 start = ib_umem_start(odp);
+
+	*first = (max_t(u64, start, range->start) - start) >> PAGE_SHIFT;
+	*end = (min_t(u64, ib_umem_end(odp), range->end) - start) >> PAGE_SHIFT;
+}
+
+/* The kernel wants pages back, or changes what may be done with them. */
+static bool invalidate(struct mmu_interval_notifier *notifier,
+		       const struct mmu_notifier_range *range,
+		       unsigned long seq)
+{
+	struct ib_umem_odp *odp = container_of(notifier, struct ib_umem_odp,
+					       notifier);
+	struct ropcie_pinned *pinned;
+	u64 idx, first, end;
+	bool some = false;
+
+	if (!mmu_notifier_range_blockable(range))
+		return false;
+	mutex_lock(&odp->umem_mutex);
+	mmu_interval_set_seq(notifier, seq);
+	/* Before the first page is there @odp may not be complete. */
+	if (!odp->npages)
+		goto out;
+	pinned = odp->private;
+	pages_of(odp, range, &first, &end);
+	for (idx = first; idx < end; idx++) {
+		some |= !!pinned->pages[idx];
+		WRITE_ONCE(pinned->pages[idx], NULL);
+	}
+	/* Copies to and from them end first. */
+	if (some)
+		synchronize_rcu_expedited();
+	ib_umem_odp_unmap_dma_pages(odp, range->start, range->end);
+out:
+	mutex_unlock(&odp->umem_mutex);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops notifier_ops = {
+	.invalidate = invalidate,
+};
+
+/*
+ * Bytes that ib_umem_odp_get() takes for each page, of memory or not, and charges
+ * to nobody. They count as pinned memory of the process, as the pages of other
+ * regions do.
+ */
+#define TABLE_BYTES (sizeof(unsigned long) + sizeof(dma_addr_t))
+
+static bool charge(struct ropcie_pinned *pinned, struct mm_struct *mm, u64 pages)
+{
+	u64 limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	u64 num = DIV_ROUND_UP(pages * TABLE_BYTES, PAGE_SIZE);
+
+	if (atomic64_add_return(num, &mm->pinned_vm) > limit &&
+	    !capable(CAP_IPC_LOCK)) {
+		atomic64_sub(num, &mm->pinned_vm);
+		return false;
+	}
+	pinned->table_pages = num;
+	return true;
+}
+
+void ropcie_odp_uncharge(struct ropcie_pinned *pinned)
+{
+	atomic64_sub(pinned->table_pages, &pinned->umem->owning_mm->pinned_vm);
+}
+
+struct ropcie_pinned *ropcie_odp_pin(struct ib_device *ibdev, u64 start,
+				     u64 length, int access)
+{
+	struct mm_struct *mm = current->mm;
+	struct ropcie_pinned *pinned;
+	struct ib_umem_odp *odp;
+	u64 num;
+	int ret;
+
+	/* All of the address space in one region. */
+	if (!start && length == U64_MAX)
+		return ERR_PTR(-EOPNOTSUPP);
+	/* Nobody has so much; the end of it is within a page. */
+	if (start >= TASK_SIZE_MAX || length > TASK_SIZE_MAX - start)
+		return ERR_PTR(-EINVAL);
+	num = (PAGE_ALIGN(start + length) - PAGE_ALIGN_DOWN(start)) >> PAGE_SHIFT;
+	pinned = kzalloc(sizeof(*pinned), ROPCIE_GFP_USER);
+	if (!pinned)
+		return ERR_PTR(-ENOMEM);
+	refcount_set(&pinned->refs, 1);
+	mutex_init(&pinned->bringing);
+	ret = -ENOMEM;
+	if (!charge(pinned, mm, num))
+		goto err_free;
+	/* What is accounted is tried first. */
+	pinned->pages = kvcalloc(num, sizeof(*pinned->pages), ROPCIE_GFP_USER);
+	if (!pinned->pages)
+		goto err_uncharge;
+	/* Pages of any size are handled in pieces of PAGE_SIZE. */
+	odp = ib_umem_odp_get(ibdev, start, length, access & ~IB_ACCESS_HUGETLB,
+			      &notifier_ops);
+	if (IS_ERR(odp)) {
+		ret = PTR_ERR(odp);
+		goto err_pages;
+	}
+	pinned->umem = &odp->umem;
+	odp->private = pinned;
+	return pinned;
+
+err_pages:
+	kvfree(pinned->pages);
+err_uncharge:
+	atomic64_sub(pinned->table_pages, &mm->pinned_vm);
+err_free:
+	kfree(pinned);
+	return ERR_PTR(ret);
+}
+
+/*
+ * Is it memory that the kernel has an address of? Secret memory is in its owner's
+ * tables only.
+ */
+static bool reachable(struct page *page)
+{
+	struct address_space *mapping = folio_mapping(page_folio(page));
+
+	if (is_pci_p2pdma_page(page))
+		return false;
+	return !mapping || !mapping->host ||
+	       mapping->host->i_sb->s_magic != SECRETMEM_MAGIC;
+}
+
+/*
+ * See that pages are there; without @fault only those that the process has. What a
+ * region lets anybody write to is there only as long as it is writable. Return: 0
+ * or a negative errno.
+ */
+static int bring_in(struct ropcie_pinned *pinned, u64 first, u64 num, bool fault)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(pinned->umem);
+	u64 start = ib_umem_start(odp) + (first << PAGE_SHIFT);
+	unsigned long pfn, need = HMM_PFN_VALID;
+	u64 access = ODP_READ_ALLOWED_BIT;
+	u64 idx;
+	int ret;
+
+	/* Another one would write to odp->pfn_list before it is sure. */
+	lockdep_assert_held(&pinned->bringing);
+	if (odp->umem.writable) {
+		need |= HMM_PFN_WRITE;
+		access |= ODP_WRITE_ALLOWED_BIT;
+	}
+	ret = ib_umem_odp_map_dma_and_lock(odp, start, num << PAGE_SHIFT, access,
+					   fault);
+	if (ret < 0)
+		return ret;
+	ret = 0;
+	for (idx = first; idx < first + num; idx++) {
+		pfn = odp->pfn_list[idx];
+		if ((pfn & need) != need)
+			continue;
+		if (!reachable(hmm_pfn_to_page(pfn))) {
+			ret = -EFAULT;
+			break;
+		}
+		WRITE_ONCE(pinned->pages[idx],
+			   page_address(hmm_pfn_to_page(pfn)));
+	}
+	mutex_unlock(&odp->umem_mutex);
+	return ret;
+}
+
+/*
+ * The pages that are missing, and of those ahead as many as take no time. Return:
+ * 0 when the first is there.
+ */
+static int bring_in_ahead(struct ropcie_pinned *pinned, u64 first, u32 num)
+{
+	ktime_t start = ktime_get();
+	u32 done, n;
+	int ret = 0;
+
+	for (done = 0; done < num && !ret; done += n) {
+		if (done && ktime_us_delta(ktime_get(), start) > AHEAD_US)
+			return 0;
+		n = min_t(u32, num - done, AT_ONCE);
+		ret = bring_in(pinned, first + done, n, true);
+		/* What lies ahead may be no memory. */
+		if (ret && !done)
+			return bring_in(pinned, first, 1, true);
+	}
+	return 0;
+}
+
+/* For the process whose memory it is, as if it had touched it. */
+static int bring_in_for_owner(struct ropcie_paging *p)
+{
+	struct mem_cgroup *memcg, *before;
+	int ret;
+
+	memcg = get_mem_cgroup_from_mm(p->pinned->umem->owning_mm);
+	before = set_active_memcg(memcg);
+	mutex_lock(&p->pinned->bringing);
+	ret = bring_in_ahead(p->pinned, p->first, p->num);
+	mutex_unlock(&p->pinned->bringing);
+	set_active_memcg(before);
+	mem_cgroup_put(memcg);
+	return ret;
+}
+
+static void paging_work(struct work_struct *work)
+{
+	struct ropcie_paging *p = container_of(work, struct ropcie_paging, work);
+	struct ropcie_qp *qp = p->qp;
+	bool responder = p == &qp->paging[ROPCIE_RESPONDER];
+	int ret = bring_in_for_owner(p);
+
+	ropcie_pinned_put(p->pinned);
+	spin_lock_bh(&qp->lock);
+	p->busy = false;
+	/*
+	 * Memory that is in motion is met again, and an unreliable service has
+	 * nobody who would come again.
+	 */
+	p->failed = ret && ret != -EBUSY && !p->forget &&
+		    (!responder || ropcie_is_reliable(qp));
+	if (responder)
+		ropcie_rsp_there(&qp->rsp);
+	else if (p->fetch)
+		ropcie_req_fetch_again(&qp->req);
+	p->fetch = false;
+	p->forget = false;
+	spin_unlock_bh(&qp->lock);
+	ropcie_qp_schedule(qp);
+	ropcie_qp_put(qp);
+}
+
+int ropcie_odp_missing(struct ropcie_qp *qp, enum ropcie_side side,
+		       struct ropcie_mr *mr, u64 addr, u64 ahead)
+{
+	struct ropcie_paging *p = &qp->paging[side];
+	struct ropcie_pinned *pinned = mr->shows ? mr->shows->pinned :
+						    mr->pinned;
+	u64 pos = addr - mr->core.iova + mr->core.offset;
+	u64 first, behind;
+	bool failed;
+
+	lockdep_assert_held(&qp->lock);
+	if (WARN_ON_ONCE(!pinned || !ropcie_is_odp(pinned)))
+		return -EACCES;
+	if (p->busy)
+		return -EINPROGRESS;
+	first = mr->core.pages - pinned->pages + (pos >> PAGE_SHIFT);
+	failed = p->failed && p->pinned == pinned && p->first == first &&
+		 p->key == mr->core.key;
+	p->failed = false;
+	if (failed)
+		return -EACCES;
+	p->busy = true;
+	p->pinned = pinned;
+	p->key = mr->core.key;
+	p->first = first;
+	behind = (u64)ib_umem_odp_num_pages(to_ib_umem_odp(pinned->umem)) - first;
+	p->num = clamp_t(u64, DIV_ROUND_UP(offset_in_page(pos) + ahead, PAGE_SIZE),
+			 1, min_t(u64, behind, MAX_AHEAD));
+	refcount_inc(&pinned->refs);
+	refcount_inc(&qp->refs);
+	queue_work(queue, &p->work);
+	return -EINPROGRESS;
+}
+
+void ropcie_odp_init_qp(struct ropcie_qp *qp)
+{
+	int side;
+
+	for (side = 0; side < ARRAY_SIZE(qp->paging); side++) {
+		INIT_WORK(&qp->paging[side].work, paging_work);
+		qp->paging[side].qp = qp;
+	}
+}
+
+void ropcie_odp_reset_qp(struct ropcie_qp *qp)
+{
+	struct ropcie_paging *p;
+	struct ropcie_pinned *pinned;
+	int side;
+
+	for (side = 0; side < ARRAY_SIZE(qp->paging); side++) {
+		p = &qp->paging[side];
+		pinned = NULL;
+		spin_lock_bh(&qp->lock);
+		/* One that has begun ends on its own; nothing comes of it. */
+		if (p->busy && cancel_work(&p->work)) {
+			pinned = p->pinned;
+			p->busy = false;
+		}
+		p->forget = p->busy;
+		p->failed = false;
+		p->fetch = false;
+		spin_unlock_bh(&qp->lock);
+		if (pinned) {
+			ropcie_pinned_put(pinned);
+			ropcie_qp_put(qp);
+		}
+	}
+}
+
+/*
+ * The memory that is meant, with a reference, and where @sge begins in it; errors
+ * as in ibv_advise_mr(3).
+ */
+static struct ropcie_pinned *advised(struct ib_pd *ibpd, const struct ib_sge *sge,
+				     bool write, u64 *pos)
+{
+	struct ropcie_mr *mr = ropcie_mr_lookup(to_rdev(ibpd->device), sge->lkey);
+	struct ropcie_pinned *pinned;
+
+	if (!mr)
+		return ERR_PTR(-ENOENT);
+	pinned = mr->pinned;
+	if (mr->core.pd != to_rpd(ibpd)->num)
+		pinned = ERR_PTR(-EPERM);
+	else if (!pinned || !ropcie_is_odp(pinned))
+		pinned = ERR_PTR(-EINVAL);
+	else if (write && !pinned->umem->writable)
+		pinned = ERR_PTR(-EPERM);
+	else if (ropcie_mr_check(&mr->core, mr->core.pd, sge->addr, sge->length, 0))
+		pinned = ERR_PTR(-EFAULT);
+	else
+		refcount_inc(&pinned->refs);
+	*pos = sge->addr - mr->core.iova + mr->core.offset;
+	ropcie_mr_put(mr);
+	return pinned;
+}
+
+static int advise(struct ropcie_pinned *pinned, u64 pos, u32 length, bool fault)
+{
+	u64 first = pos >> PAGE_SHIFT;
+	u64 end = (pos + length + PAGE_SIZE - 1) >> PAGE_SHIFT;
+	u64 num;
+	int ret = 0;
+
+	for (; length && first < end && !ret; first += num) {
+		num = min_t(u64, end - first, AT_ONCE);
+		if (mutex_lock_killable(&pinned->bringing))
+			return -EINTR;
+		ret = bring_in(pinned, first, num, fault);
+		mutex_unlock(&pinned->bringing);
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		cond_resched();
+	}
+	return ret;
+}
+
+/*
+ * Whoever has not asked to wait does so too. What is brought in to be read may be
+ * written as well, if the region may: see bring_in().
+ */
+int ropcie_advise_mr(struct ib_pd *ibpd, enum ib_uverbs_advise_mr_advice advice,
+		     u32 flags, struct ib_sge *list, u32 num,
+		     struct uverbs_attr_bundle *attrs)
+{
+	bool fault = advice != IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
+	bool write = advice == IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+	struct ropcie_pinned *pinned;
+	int ret = 0;
+	u64 pos;
+	u32 i;
+
+	if (fault && !write && advice != IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH)
+		return -EOPNOTSUPP;
+	for (i = 0; i < num && !ret; i++) {
+		pinned = advised(ibpd, &list[i], write, &pos);
+		if (IS_ERR(pinned))
+			return PTR_ERR(pinned);
+		ret = advise(pinned, pos, list[i].length, fault);
+		ropcie_pinned_put(pinned);
+	}
+	return ret;
+}
+
+/*
+ * Without an answer there is no way to ask for a message again: what an unreliable
+ * service receives is lost when the memory is not there.
+ */
+void ropcie_odp_caps(struct ib_device_attr *attr)
+{
+	const u32 reliable = IB_ODP_SUPPORT_SEND | IB_ODP_SUPPORT_RECV |
+			     IB_ODP_SUPPORT_WRITE | IB_ODP_SUPPORT_READ |
+			     IB_ODP_SUPPORT_ATOMIC | IB_ODP_SUPPORT_SRQ_RECV;
+
+	attr->kernel_cap_flags |= IBK_ON_DEMAND_PAGING;
+	attr->odp_caps = (struct ib_odp_caps){
+		.general_caps = IB_ODP_SUPPORT,
+		.per_transport_caps = {
+			.rc_odp_caps = reliable,
+			.xrc_odp_caps = reliable,
+			.uc_odp_caps = IB_ODP_SUPPORT_SEND,
+			.ud_odp_caps = IB_ODP_SUPPORT_SEND,
+		},
+	};
+}
+
+int ropcie_odp_init(void)
+{
+	queue = alloc_workqueue("ropcie_odp", WQ_UNBOUND,
+				WQ_UNBOUND_MAX_ACTIVE);
+	return queue ? 0 : -ENOMEM;
+}
+
+void ropcie_odp_exit(void)
+{
+	destroy_workqueue(queue);
+}
