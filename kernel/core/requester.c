@@ -523,6 +523,9 @@ bool ropcie_req_complete(struct ropcie_requester *req,
 	if (req->reported)
 		return false;
 	if (req->tail != req->fresh && done(req, wqe)) {
+		/* Executed here; a cursor that went back had not passed it. */
+		if (req->next == req->tail)
+			req->next++;
 		pop(req, ROPCIE_WC_SUCCESS, comp);
 		return true;
 	}

@@ -323,7 +323,7 @@ TEST(MrMap, RunsAreTheBytesOfTheRangeInOrder) {
 }
 
 TEST(MrMap, StopsAtAPageThatIsNotThere) {
-  std::vector<uint8_t> memory(4 * 8);
+  std::vector<uint8_t> memory(size_t{4} * 8);
   std::vector<void*> pages;
   for (size_t i = 0; i < 4; i++) {
     pages.push_back(memory.data() + 8 * i);

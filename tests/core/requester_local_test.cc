@@ -105,6 +105,34 @@ TEST_F(LocalOperations, AreNotExecutedAgainWhenRecordsAreSentAgain) {
   EXPECT_EQ(sent[1].psn, 101U);
 }
 
+TEST_F(LocalOperations, OneThatCompletesBeforeItIsPassedAgainIsLeftBehind) {
+  GiveCredits();
+  Post(1, 10);
+  PostLocal(2, ROPCIE_LOCAL_REG_MR);
+  SendAll();
+  Execute(2);
+  Rnr(100);
+  now_ = req_.deadline;
+  ropcie_req_timeout(&req_, now_, true);
+  ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+  ropcie_req_sent(&req_, &rec_, now_);
+  Ack(100, 1, kManyCredits);
+  ExpectComplete(1);
+  ExpectComplete(2);
+  // Round the ring, over the entries that the cursor was at.
+  for (uint64_t wr_id = 3; wr_id < 3 + kSize; ++wr_id) {
+    Post(wr_id, 10);
+  }
+  const std::vector<ropcie_hdr> sent = SendAll();
+  ASSERT_EQ(sent.size(), kSize);
+  EXPECT_EQ(sent[0].psn, 101U);
+  Ack(101 + kSize - 1, 1 + kSize, kManyCredits);
+  for (uint64_t wr_id = 3; wr_id < 3 + kSize; ++wr_id) {
+    ExpectComplete(wr_id);
+  }
+  ExpectNoneComplete();
+}
+
 TEST_F(LocalOperations, ALateAcknowledgeDoesNotLeadPastOneThatWaits) {
   GiveCredits();
   Post(1, 10);

@@ -42,6 +42,8 @@ class Queue {
     while (input_->remaining_bytes() > 0) {
       Step();
       TakeCompletions();
+      FUZZ_CHECK(req_.error != 0 ||
+                 req_.next - req_.tail <= ropcie_req_pending(&req_));
       if (req_.error != 0 && input_->ConsumeBool()) {
         break;
       }

@@ -136,6 +136,8 @@ MUTANTS = (
     Mutant("a wait that is forgotten for data", "requester.c",
            "if (!req->error && req->fetches && !req->rnr_wait)",
            "if (!req->error && req->fetches)"),
+    Mutant("a cursor left behind by what completes", "requester.c",
+           "if (req->next == req->tail)\n\t\t\treq->next++;", ""),
     Mutant("memory that is not there", "mr.c", "if (!page) {", "if (false) {"),
     Mutant("a dead connection lives on", "responder.c", "if (rsp->dead || ", "if ("),
     Mutant("fragments of another PSN on UC", "responder.c",

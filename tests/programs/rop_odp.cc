@@ -204,7 +204,8 @@ class Paging {
     return {memory.Address(offset), static_cast<uint32_t>(length), mr->lkey};
   }
 
-  void ExpectStatus(ibv_cq* cq, ibv_wc_status status, const std::string& what) {
+  void ExpectStatus(ibv_cq* cq, ibv_wc_status status,
+                    const std::string& what) const {
     const ibv_wc wc = WaitFor(cq, 1, side_.options.timeout_s, what).front();
     Check(wc.status == status, what, ": ", ibv_wc_status_str(wc.status),
           ", not ", ibv_wc_status_str(status));
@@ -351,7 +352,7 @@ class Paging {
           if (child == 0) {
             char end = 0;
             close(pipe_ends[1]);
-            (void)!read(pipe_ends[0], &end, 1);
+            (void)(read(pipe_ends[0], &end, 1) == 0);
             _exit(std::all_of(memory.At(), memory.At(memory.length()),
                               [](uint8_t byte) { return byte == 1; })
                       ? 0
@@ -588,7 +589,7 @@ class Paging {
   }
 
   int Advise(ibv_advise_mr_advice advice, ibv_sge sge,
-             uint32_t flags = IBV_ADVISE_MR_FLAG_FLUSH) {
+             uint32_t flags = IBV_ADVISE_MR_FLAG_FLUSH) const {
     return ibv_advise_mr(device_.pd.get(), advice, flags, &sge, 1);
   }
 
@@ -628,7 +629,7 @@ class Paging {
            EPERM, "another protection domain");
   }
 
-  void Refused() {
+  void Refused() const {
     const ibv_mr* const mr = ibv_reg_mr_iova2(
         device_.pd.get(), nullptr, SIZE_MAX, 0, IBV_ACCESS_ON_DEMAND);
     Check(mr == nullptr, "all of the address space is registered");

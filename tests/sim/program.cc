@@ -119,8 +119,7 @@ bool Program::Spoil(std::vector<ropcie_sge>* list, uint32_t* from) {
 }
 
 bool Program::TakesReceive(const Message& message) {
-  return ropcie_op_receives(static_cast<uint8_t>(message.op),
-                            (message.flags & ROPCIE_WR_IMM) != 0);
+  return ropcie_op_receives(message.op, (message.flags & ROPCIE_WR_IMM) != 0);
 }
 
 // Each send has a part of every region to itself until it is done.
@@ -193,10 +192,10 @@ void Program::Plan(Message* message, size_t index, bool mischief,
 }
 
 void Program::PostSend(bool mischief) {
-  static constexpr std::array<ropcie_op, 9> kOps = {
-      ROPCIE_OP_SEND,  ROPCIE_OP_SEND,  ROPCIE_OP_SEND,
-      ROPCIE_OP_WRITE, ROPCIE_OP_WRITE, ROPCIE_OP_ATOMIC_WRITE,
-      ROPCIE_OP_READ,  ROPCIE_OP_FAA,   ROPCIE_OP_CAS};
+  static constexpr std::array<uint8_t, 11> kOps = {
+      ROPCIE_OP_SEND,  ROPCIE_OP_SEND,         ROPCIE_OP_SEND,  ROPCIE_OP_WRITE,
+      ROPCIE_OP_WRITE, ROPCIE_OP_ATOMIC_WRITE, ROPCIE_OP_READ,  ROPCIE_OP_FAA,
+      ROPCIE_OP_CAS,   ROPCIE_LOCAL_REG_MR,    ROPCIE_LOCAL_INV};
   if (!alive() || !ropcie_qp_may_post_send(qp_->state()) ||
       qp_->sends_pending() == Qp::kDepth) {
     return;
@@ -209,10 +208,15 @@ void Program::PostSend(bool mischief) {
   message.imm = env_->random.Word();
   message.flags = static_cast<uint8_t>(env_->random.Below(16));
   message.late = qp_->state() == ROPCIE_QPS_ERR;
-  const bool fetches = ropcie_op_fetches(static_cast<uint8_t>(message.op));
+  const bool fetches = ropcie_op_fetches(message.op);
+  const bool local = ropcie_op_is_local(message.op);
   if (message.op == ROPCIE_OP_FAA || message.op == ROPCIE_OP_CAS ||
       message.op == ROPCIE_OP_ATOMIC_WRITE) {
     message.length = ROPCIE_ATOMIC_LEN;
+    message.flags &= static_cast<uint8_t>(~ROPCIE_WR_IMM);
+  }
+  if (local) {
+    message.length = 0;
     message.flags &= static_cast<uint8_t>(~ROPCIE_WR_IMM);
   }
   SendRequest request = {.wr_id = index,
@@ -229,7 +233,7 @@ void Program::PostSend(bool mischief) {
   }
   std::vector<ropcie_sge> list = CutIntoSges(
       env_, fetches ? &fetched_ : &source_, off, message.length, Qp::kMaxSge);
-  if (mischief && env_->random.OneIn(60)) {
+  if (mischief && !local && env_->random.OneIn(60)) {
     uint32_t from = 0;
     message.bad = Spoil(&list, &from);
   }
@@ -294,6 +298,15 @@ void Program::Close() {
   Leave();
 }
 
+void Program::OnExecute(uint64_t wr_id) {
+  env_->Note("node ", node_->id(), " qp ", qpn_, ": executes ", wr_id);
+  Require(wr_id >= sends_done_ && wr_id < sends_.size() &&
+              ropcie_op_is_local(sends_[wr_id].op),
+          "executed what is not to be executed: ", wr_id);
+  Require(wr_id >= next_executed_, "executed again, or out of order: ", wr_id);
+  next_executed_ = wr_id + 1;
+}
+
 void Program::OnSendDone(const ropcie_req_comp& comp) {
   const size_t index = sends_done_++;
   env_->Note("node ", node_->id(), " qp ", qpn_, ": send ", comp.wr_id,
@@ -302,7 +315,8 @@ void Program::OnSendDone(const ropcie_req_comp& comp) {
   Require(comp.wr_id == index, "sends complete out of order: ", comp.wr_id,
           " instead of ", index);
   Message& message = sends_[index];
-  Require(comp.length == message.length && comp.flags == message.flags &&
+  Require(comp.length == message.length &&
+              (comp.flags & ~ROPCIE_WR_DONE) == message.flags &&
               comp.op == message.op,
           "a completion tells of another request");
   if (comp.status == ROPCIE_WC_SUCCESS) {
@@ -350,6 +364,11 @@ void Program::CheckEffect(const Message& message, size_t index) {
       memcpy(bytes.data(), &message.nth, sizeof(message.nth));
       Require(fetched_.Arrived(SlotOf(index), bytes), "atomic ", index,
               ": not executed once and in order");
+      break;
+    case ROPCIE_LOCAL_REG_MR:
+    case ROPCIE_LOCAL_INV:
+      Require(index < next_executed_, "send ", index,
+              " succeeded, but it was not executed");
       break;
     default:
       break;

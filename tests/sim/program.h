@@ -40,6 +40,7 @@ class Program : public QpUser {
   // Ends the connection: everything has completed, or does now.
   void Close();
 
+  void OnExecute(uint64_t wr_id) override;
   void OnSendDone(const ropcie_req_comp& comp) override;
   void OnRecvDone(const RecvDone& done) override;
   void OnRefused() override { refused_ = true; }
@@ -71,7 +72,7 @@ class Program : public QpUser {
     uint64_t key;
     uint32_t length;
     uint32_t imm;
-    ropcie_op op;
+    uint8_t op;  // enum ropcie_op or enum ropcie_local_op
     uint8_t flags;
     bool bad;     // a local key cannot be used
     bool denied;  // the remote key cannot
@@ -121,6 +122,7 @@ class Program : public QpUser {
   uint64_t atomics_[2] = {};    // FAA, CAS
   std::vector<Receive> receives_;
   size_t sends_done_ = 0;
+  size_t next_executed_ = 0;  // local operations before it were carried out
   size_t receives_done_ = 0;
   size_t arrived_ = 0;  // messages received with success
   uint8_t send_error_ = 0;

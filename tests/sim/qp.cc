@@ -115,7 +115,7 @@ bool Qp::PostSend(const SendRequest& request,
       ropcie_sge_length(list.data(), static_cast<uint32_t>(list.size())));
   wqe->imm = request.imm;
   wqe->srqn = attr_.srqn;
-  wqe->op = static_cast<uint8_t>(request.op);
+  wqe->op = request.op;
   wqe->flags = request.flags;
   wqe->num_sge = static_cast<uint8_t>(list.size());
   std::copy(list.begin(), list.end(), wqe->sge);
@@ -199,7 +199,16 @@ int Qp::SendRecord(const ropcie_req_rec& rec) {
 
 void Qp::SendLoop() {
   ropcie_req_rec rec;
-  while (ropcie_req_next(&req_, &rec) == ROPCIE_REQ_SEND) {
+  for (;;) {
+    const ropcie_req_verdict verdict = ropcie_req_next(&req_, &rec);
+    if (verdict == ROPCIE_REQ_LOCAL) {
+      user_->OnExecute(rec.wqe->wr_id);
+      ropcie_req_executed(&req_);
+      continue;
+    }
+    if (verdict != ROPCIE_REQ_SEND) {
+      break;
+    }
     const int ret = SendRecord(rec);
     if (ret == -EAGAIN || ret == -EINPROGRESS) {
       break;
@@ -218,6 +227,9 @@ void Qp::SendLoop() {
       ack.src_qpn = attr_.dest_qpn;
       ack.psn = rec.hdr.psn;
       ropcie_req_response(&req_, &ack, env_->now);
+    }
+    if (env_->random.OneIn(16)) {
+      break;  // the budget is spent: somebody goes on later
     }
   }
 }

@@ -38,7 +38,7 @@ struct QpAttr {
 // A work request, but for its list.
 struct SendRequest {
   uint64_t wr_id = 0;
-  ropcie_op op = ROPCIE_OP_SEND;
+  uint8_t op = ROPCIE_OP_SEND;  // or enum ropcie_local_op
   uint8_t flags = 0;
   uint32_t imm = 0;
   uint32_t rkey = 0;
@@ -66,6 +66,8 @@ struct RecvDone {
 class QpUser {
  public:
   virtual ~QpUser() = default;
+  // A local operation is carried out: it succeeds.
+  virtual void OnExecute(uint64_t wr_id) = 0;
   virtual void OnSendDone(const ropcie_req_comp& comp) = 0;
   virtual void OnRecvDone(const RecvDone& done) = 0;
   // A request of the peer was refused; the completions that follow come from
