@@ -86,10 +86,11 @@ class FakeGuest:
 
 
 class Course(unittest.TestCase):
-    def run_nodes(self, behaviour, nodes=2, timeout=600):
+    def run_nodes(self, behaviour, nodes=2, timeout=600, provider="ropcie"):
         """(failures, what was printed) of a run of fake guests."""
         guest = type("Guest", (FakeGuest,), {"behaviour": behaviour})
-        opts = types.SimpleNamespace(nodes=nodes, timeout=timeout, command="run")
+        opts = types.SimpleNamespace(nodes=nodes, timeout=timeout, command="run",
+                                     provider=provider)
         kernel = types.SimpleNamespace(debug=False)
         out = io.StringIO()
         with tempfile.TemporaryDirectory() as log_dir, \
@@ -218,6 +219,21 @@ class Course(unittest.TestCase):
 
         self.assertEqual(self.run_nodes(behaviour)[0],
                          [(2, "kernel: WARNING: CPU: 0 PID: 1 at foo.c:1")])
+
+    def test_warning_of_another_provider_waits_for_the_end(self):
+        def behaviour(guest):
+            guest.start()
+            if guest.node == 2:
+                guest.print_kernel("[    9.0] WARNING: CPU: 0 PID: 1 at foo.c:1")
+            guest.dead.wait(2)
+            if guest.alive():
+                guest.tell("output", f"{guest.node} goes on\n")
+                guest.finish()
+
+        for provider, goes_on in (("rxe", True), ("ropcie", False)):
+            failures, printed = self.run_nodes(behaviour, provider=provider)
+            self.assertEqual(failures, [(2, "kernel: WARNING: CPU: 0 PID: 1 at foo.c:1")])
+            self.assertEqual("node2| 2 goes on" in printed, goes_on)
 
     def test_stuck_modules_and_leaks_fail_the_run(self):
         def behaviour(guest):

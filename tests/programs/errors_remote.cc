@@ -73,12 +73,6 @@ ibv_send_wr RemoteRequest(ibv_wr_opcode opcode, uint64_t wr_id, ibv_sge* sge,
   return wr;
 }
 
-void Post(ibv_qp* qp, ibv_send_wr wr) {
-  ibv_send_wr* bad = nullptr;
-  CheckErrno(ibv_post_send(qp, &wr, &bad), "ibv_post_send of opcode ",
-             wr.opcode);
-}
-
 QpConfig Config(const RemoteCase& rule) {
   QpConfig config;
   config.access = rule.qp_access;
@@ -123,8 +117,8 @@ class RemoteTest {
     test_.Step();
     if (test_.requester) {
       ibv_sge sge = test_.arena.Sge(local_);
-      Post(qp(), RemoteRequest(rule_.opcode, 1, &sge, target_));
-      Post(qp(), RemoteRequest(IBV_WR_SEND, 2, &none, target_));
+      Post(test_, qp(), RemoteRequest(rule_.opcode, 1, &sge, target_));
+      Post(test_, qp(), RemoteRequest(IBV_WR_SEND, 2, &none, target_));
       const bool good = rule_.status == IBV_WC_SUCCESS;
       ExpectCompletions(
           test_, connection_.send_cq.get(),
@@ -171,8 +165,7 @@ class RemoteTest {
     const bool imm = rule_.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     if (Good() && imm) {
       const std::vector<ibv_wc> done =
-          WaitFor(connection_.recv_cq.get(), 2, test_.side.options.timeout_s,
-                  "receives");
+          AwaitCompletions(test_, connection_.recv_cq.get(), 2, "receives");
       test_.report.Expect(
           done[0].opcode == IBV_WC_RECV_RDMA_WITH_IMM &&
               done[0].byte_len == rule_.length && done[0].imm_data == kImm &&
@@ -238,7 +231,7 @@ void CompareFails(ErrorCase& test) {
       reinterpret_cast<uintptr_t>(test.arena.At(piece.offset)), mr->rkey});
   if (test.requester) {
     ibv_sge sge = test.arena.Sge(piece);
-    Post(connection.qp.get(),
+    Post(test, connection.qp.get(),
          RemoteRequest(IBV_WR_ATOMIC_CMP_AND_SWP, 1, &sge, target));
     ExpectCompletions(test, connection.send_cq.get(), {{1, IBV_WC_SUCCESS}},
                       "atomic");
@@ -272,11 +265,11 @@ void ManyFetches(ErrorCase& test) {
     std::vector<Completion> right;
     for (size_t i = 0; i < kReads; ++i) {
       ibv_sge sge = test.arena.Sge({piece.offset + i * kPart, kPart});
-      Post(connection.qp.get(),
+      Post(test, connection.qp.get(),
            RemoteRequest(IBV_WR_RDMA_READ, 2 * i, &sge,
                          {base.addr + piece.offset + i * kPart, base.rkey}));
       sge = test.arena.Sge({words.offset + (i + 1) * 8, 8});
-      Post(connection.qp.get(),
+      Post(test, connection.qp.get(),
            RemoteRequest(IBV_WR_ATOMIC_FETCH_AND_ADD, 2 * i + 1, &sge,
                          {base.addr + words.offset, base.rkey}));
       right.push_back({2 * i, IBV_WC_SUCCESS});
@@ -375,7 +368,8 @@ void ReadIntoReadOnly(ErrorCase& test) {
   if (test.requester) {
     ibv_sge sge = test.arena.Sge(piece);
     sge.lkey = mr->lkey;
-    Post(connection.qp.get(), RemoteRequest(IBV_WR_RDMA_READ, 1, &sge, target));
+    Post(test, connection.qp.get(),
+         RemoteRequest(IBV_WR_RDMA_READ, 1, &sge, target));
     ExpectCompletions(test, connection.send_cq.get(),
                       {{1, IBV_WC_LOC_PROT_ERR}}, "READ");
     ExpectState(test, connection.qp.get(), IBV_QPS_ERR);
@@ -413,7 +407,7 @@ void ImmediateDataWithoutReceive(ErrorCase& test) {
       reinterpret_cast<uintptr_t>(test.arena.At(piece.offset)), mr->rkey});
   if (test.requester) {
     ibv_sge sge = test.arena.Sge(piece);
-    Post(connection.qp.get(),
+    Post(test, connection.qp.get(),
          RemoteRequest(IBV_WR_RDMA_WRITE_WITH_IMM, 1, &sge, target));
     ExpectCompletions(test, connection.send_cq.get(),
                       {{1, IBV_WC_RNR_RETRY_EXC_ERR}}, "WRITE");
@@ -518,9 +512,8 @@ void AtomicWriteThatIsBuilt(ErrorCase& test) {
       }
     }
     test.report.ExpectErrno(ibv_wr_complete(qp), {0}, "ibv_wr_complete");
-    const std::vector<ibv_wc> done =
-        WaitFor(connection.send_cq.get(), 3, test.side.options.timeout_s,
-                "an atomic write between atomics");
+    const std::vector<ibv_wc> done = AwaitCompletions(
+        test, connection.send_cq.get(), 3, "an atomic write between atomics");
     test.report.Expect(done[1].wr_id == 7 && done[1].status == IBV_WC_SUCCESS &&
                            done[1].opcode == IBV_WC_ATOMIC_WRITE,
                        "its completion is wrong");

@@ -87,7 +87,7 @@ class Windowed {
       wr.bind_mw.mw = mw();
       wr.bind_mw.rkey = key;
       wr.bind_mw.bind_info = info;
-      Post(on.qp.get(), wr);
+      Post(test_, on.qp.get(), wr);
     }
     ExpectCompletions(test_, on.send_cq.get(), {{5, right}}, "bind");
     return key;
@@ -99,7 +99,7 @@ class Windowed {
     wr.opcode = IBV_WR_LOCAL_INV;
     wr.send_flags = IBV_SEND_SIGNALED;
     wr.invalidate_rkey = key;
-    Post(qp(), wr);
+    Post(test_, qp(), wr);
     ExpectCompletions(test_, connection_.send_cq.get(), {{6, IBV_WC_SUCCESS}},
                       "LOCAL_INV");
   }
@@ -118,7 +118,7 @@ class Windowed {
       wr.num_sge = 1;
       wr.wr.rdma.remote_addr = target.addr;
       wr.wr.rdma.rkey = target.rkey;
-      Post(qp(), wr);
+      Post(test_, qp(), wr);
       ExpectCompletions(test_, connection_.send_cq.get(), {{1, right}},
                         "WRITE");
     }
@@ -145,12 +145,6 @@ class Windowed {
   }
 
  private:
-  static void Post(ibv_qp* qp, ibv_send_wr wr) {
-    ibv_send_wr* bad = nullptr;
-    CheckErrno(ibv_post_send(qp, &wr, &bad), "ibv_post_send of opcode ",
-               wr.opcode);
-  }
-
   ErrorCase& test_;
   Connection connection_;
   Pattern pattern_;

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -121,12 +122,39 @@ void Run(Side& side) {
 
 }  // namespace
 
+void Post(const ErrorCase& test, ibv_qp* qp, ibv_send_wr wr) {
+  ibv_send_wr* bad = nullptr;
+  test.report.ExpectErrno(ibv_post_send(qp, &wr, &bad), {0},
+                          Text("ibv_post_send of opcode ", wr.opcode));
+}
+
+int PatienceOf(const ErrorCase& test) {
+  constexpr int kTolerant = 5;  // seconds: much of it may not come
+  const Options& options = test.side.options;
+  return options.tolerate ? std::min(options.timeout_s, kTolerant)
+                          : options.timeout_s;
+}
+
+std::vector<ibv_wc> AwaitCompletions(const ErrorCase& test, ibv_cq* cq,
+                                     size_t count, const std::string& what) {
+  std::vector<ibv_wc> done = WaitUpTo(cq, count, PatienceOf(test), what);
+  test.report.Expect(done.size() == count, what, ": ", done.size(), " of ",
+                     count, " completions came");
+  ibv_wc none{};
+  none.status = IBV_WC_GENERAL_ERR;
+  done.resize(count, none);
+  return done;
+}
+
 void ExpectCompletions(const ErrorCase& test, ibv_cq* cq,
                        const std::vector<Completion>& right,
                        const std::string& what) {
   const std::vector<ibv_wc> done =
-      WaitFor(cq, right.size(), test.side.options.timeout_s, what);
+      AwaitCompletions(test, cq, right.size(), what);
   for (size_t i = 0; i < right.size(); ++i) {
+    if (done[i].status == IBV_WC_GENERAL_ERR) {
+      break;
+    }
     test.report.Expect(done[i].wr_id == right[i].wr_id, what, ": completion ",
                        i, " is of wr_id ", done[i].wr_id, ", expected ",
                        right[i].wr_id);

@@ -53,6 +53,18 @@ std::vector<NamedCase> WindowCases();
 // Extended reliable connections, for devices that have them.
 std::vector<NamedCase> XrcCases();
 
+// Posts one request. A refusal is reported: it has to fail when it is carried
+// out.
+void Post(const ErrorCase& test, ibv_qp* qp, ibv_send_wr wr);
+
+// Seconds after which something awaited counts as missing.
+int PatienceOf(const ErrorCase& test);
+
+// Waits for as many completions, whatever they say. Those that do not come are
+// reported, and have IBV_WC_GENERAL_ERR.
+std::vector<ibv_wc> AwaitCompletions(const ErrorCase& test, ibv_cq* cq,
+                                     size_t count, const std::string& what);
+
 struct Completion {
   uint64_t wr_id;
   ibv_wc_status status;

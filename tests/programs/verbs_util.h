@@ -119,6 +119,11 @@ struct Connection {
 
 Connection Connect(const Device& device, Side& side, QpConfig config);
 
+// Polls until there are `count` completions, whatever their status, or the time
+// is over: the result has those that came.
+std::vector<ibv_wc> WaitUpTo(ibv_cq* cq, size_t count, int timeout_s,
+                             const std::string& what);
+
 // Polls until there are `count` completions, whatever their status, or throws
 // after timeout_s with a text that begins with `what`.
 std::vector<ibv_wc> WaitFor(ibv_cq* cq, size_t count, int timeout_s,
