@@ -123,6 +123,8 @@ class Paging {
     Holes();
     Churn();
     Window();
+    Reregister();
+    SharedReceives();
     ReadOnly();
     Secret();
     Advice();
@@ -523,6 +525,97 @@ class Paging {
           CheckBytes(memory.At(kLength / 4 + kPage - 3), 3 - number, sge.length,
                      "WRITE through a window");
         });
+  }
+
+  // Pinned memory is what it was when it was registered; on demand it is what
+  // the process has. A region becomes the one and the other.
+  void Reregister() {
+    Memory memory(4 * kPage);
+    const MrPtr mr = RegisterMr(device_, memory.At(), memory.length(), kAll);
+    const Memory own(4 * kPage);
+    const MrPtr own_mr = Register(own);
+    uint8_t seen = 0;
+    for (const int access : {kAll | kOnDemand, kAll}) {
+      CheckErrno(ibv_rereg_mr(mr.get(), IBV_REREG_MR_CHANGE_ACCESS, nullptr,
+                              nullptr, 0, access) != 0
+                     ? errno
+                     : 0,
+                 "ibv_rereg_mr");
+      const Target peer =
+          side_.channel.Exchange(Target{memory.Address(), mr->rkey});
+      std::memset(memory.At(), 1, memory.length());
+      seen = (access & kOnDemand) != 0 ? 2 : 1;
+      // Of both sides, before either reads.
+      Meet();
+      Succeed(IBV_WR_RDMA_READ, Sge(own, own_mr, 0, own.length()), peer, 0);
+      Meet();
+      memory.Replace();
+      std::memset(memory.At(), 2, memory.length());
+      Meet();
+      Succeed(IBV_WR_RDMA_READ, Sge(own, own_mr, 0, own.length()), peer, 0);
+      for (const size_t offset : {size_t{0}, own.length() - 1}) {
+        Check(own.At()[offset] == seen, "replaced memory of a region that ",
+              seen == 2 ? "is on demand" : "is pinned", " is ",
+              int{own.At()[offset]});
+      }
+      Meet();
+    }
+  }
+
+  // The receives of a shared queue, which are nobody's until a message comes.
+  void SharedReceives() {
+    constexpr int kMessages = 4;
+    const Memory memory;
+    const MrPtr mr = Register(memory);
+    ibv_srq_init_attr init{};
+    init.attr = {.max_wr = kMessages, .max_sge = 1, .srq_limit = 0};
+    const SrqPtr srq(ibv_create_srq(device_.pd.get(), &init));
+    CheckErrno(srq == nullptr ? errno : 0, "ibv_create_srq");
+    QpConfig config;
+    config.srq = srq.get();
+    connection_.emplace(Connect(device_, side_, config));
+    const uint64_t number = side_.leads ? 1 : 2;
+    const size_t piece = kLength / 2 / kMessages;
+    InTurn(
+        [&] {
+          for (int i = 0; i < kMessages; i++) {
+            std::memcpy(memory.At(i * piece), pattern_.Bytes(number, 0),
+                        piece - 3);
+          }
+          memory.Drop();
+          Meet();
+          for (int i = 0; i < kMessages; i++) {
+            PostSend(connection_->qp.get(), 1,
+                     {Sge(memory, mr, i * piece, piece - 3)});
+          }
+          for (const ibv_wc& wc :
+               WaitFor(connection_->send_cq.get(), kMessages,
+                       side_.options.timeout_s, "SENDs to an SRQ")) {
+            CheckSuccess(wc, "a SEND to an SRQ");
+          }
+        },
+        [&] {
+          for (uint64_t i = 0; i < kMessages; i++) {
+            ibv_sge sge = Sge(memory, mr, kLength / 2 + i * piece, piece);
+            ibv_recv_wr wr{};
+            wr.wr_id = i;
+            wr.sg_list = &sge;
+            wr.num_sge = 1;
+            ibv_recv_wr* bad = nullptr;
+            CheckErrno(ibv_post_srq_recv(srq.get(), &wr, &bad),
+                       "ibv_post_srq_recv");
+          }
+          memory.Drop();
+          Meet();
+          for (const ibv_wc& wc :
+               WaitFor(connection_->recv_cq.get(), kMessages,
+                       side_.options.timeout_s, "receives of an SRQ")) {
+            CheckSuccess(wc, "a receive of an SRQ");
+            CheckBytes(memory.At(kLength / 2 + wc.wr_id * piece), 3 - number,
+                       piece - 3, "a receive of an SRQ");
+          }
+        });
+    Renew();
   }
 
   // What may not be written can be sent, and nothing else.
