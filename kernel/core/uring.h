@@ -128,6 +128,7 @@ static inline bool ropcie_uring_wants_event(const struct ropcie_uring *ring,
 	    !((wish & ROPCIE_ABI_NOTIFY_SOLICITED) && solicited))
 		return false;
 	WRITE_ONCE(ring->ctl->wake, 0);
+	WRITE_ONCE(ring->ctl->told, ring->next);
 	return true;
 }
 

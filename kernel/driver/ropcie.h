@@ -343,6 +343,8 @@ struct ropcie_cq {
 	u32 head;
 	u32 tail;
 	u32 armed;
+	u32 told; /* @head when the last event was raised */
+	bool left; /* the last poll has not taken all that there was */
 	bool overflow;
 	struct tasklet_struct notify;
 };

@@ -4,7 +4,9 @@
 # lab: --nodes 1 --link loopback
 # lab-quick: yes
 #
-# Completion events and wake-ups. Arguments are given to rop_events.
+# Completion events and wake-ups, with mapped queues and without. Arguments are given
+# to rop_events.
 set -euo pipefail
 
 rop_events "$@"
+ROPCIE_MAPPED_QUEUES=0 rop_events --rounds 100 "$@"

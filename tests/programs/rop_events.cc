@@ -48,6 +48,7 @@ class Events {
                    &Events::SendForOneEvent);
     OneSideWatches("solicited only", &Events::WatchSolicited,
                    &Events::SendForSolicited);
+    OneSideWatches("some at a time", &Events::WatchSome, &Events::SendSome);
     const int rounds =
         side_.options.rounds > 0 ? side_.options.rounds : kRounds;
     PingPong(rounds);
@@ -58,6 +59,7 @@ class Events {
  private:
   static constexpr int kDepth = 32;
   static constexpr int kSignalEvery = 50;
+  static constexpr int kSome = 5;
 
   void PostRecvs(int count) {
     for (int i = 0; i < count; ++i) {
@@ -186,6 +188,41 @@ class Events {
     Send(true);
     side_.channel.Barrier(23);
     Send(false);
+  }
+
+  // Whoever takes one, asks for an event and waits has one for those left.
+  void WatchSome() {
+    Arm(false);
+    side_.channel.Barrier(30);  // the peer sends some
+    side_.channel.Barrier(31);
+    for (int i = 0; i < kSome; ++i) {
+      ExpectEvent(Text("with ", kSome - i, " completions to take"));
+      TakeReceives(1);
+      Arm(false);
+    }
+    ExpectNoEvent("when all was taken");
+
+    // Who asks when there are more than the event has told of, and takes some.
+    side_.channel.Barrier(32);  // the peer sends some
+    ExpectEvent("for the first of them");
+    side_.channel.Barrier(33);
+    Arm(false);
+    TakeReceives(1);
+    ExpectEvent("for those behind the one that raised an event");
+    TakeReceives(kSome - 1);
+  }
+
+  void SendSome() {
+    side_.channel.Barrier(30);
+    for (int i = 0; i < kSome; ++i) {
+      Send(false);
+    }
+    side_.channel.Barrier(31);
+    side_.channel.Barrier(32);
+    for (int i = 0; i < kSome; ++i) {
+      Send(false);
+    }
+    side_.channel.Barrier(33);
   }
 
   // Signaled now and then only: nothing but an event may wake this program.

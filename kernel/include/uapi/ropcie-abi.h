@@ -97,7 +97,10 @@ enum ropcie_abi_queue_flag {
  * Of a mapped queue, the uverbs commands POST_SEND, POST_RECV without work
  * requests are the doorbell, and POLL_CQ finds nothing but lets the device
  * make progress. REQ_NOTIFY_CQ asks for no event, which is @wake's: it says that
- * a process which has made progress so will not for a while.
+ * a process which has made progress so will not for a while; and with completions
+ * that it has not taken it raises the event that @wake asks for at once. A process
+ * that asks for one calls so when its last poll has left some, or there are some
+ * that no event has told of (@told): the next event may be the last.
  */
 struct ropcie_abi_create_queue_req {
 	__u32 flags;
@@ -117,6 +120,7 @@ enum ropcie_abi_notify {
 /**
  * struct ropcie_abi_ring - indices of a shared ring, in shared memory
  * @head: entries that were ever filled, modulo 2^32; the filling side writes it
+ * @told: of completions: @head when the last event was raised
  * @reserved0: so that the two sides write to different cache lines
  * @tail: entries that the taking side is done with
  * @wake: of rings that the kernel takes from: a filled entry needs a doorbell.
@@ -134,7 +138,8 @@ enum ropcie_abi_notify {
  */
 struct ropcie_abi_ring {
 	__u32 head;
-	__u32 reserved0[15];
+	__u32 told;
+	__u32 reserved0[14];
 	__u32 tail;
 	__u32 wake;
 	__u32 reserved1[14];

@@ -193,6 +193,7 @@ static int take(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc,
 		*timestamp = cqe->timestamp;
 		read_cqe(&wc[n++], cqe);
 	}
+	cq->left = ring->next != end;
 	if (n)
 		ropcie_ring_release(ring);
 unlock:
@@ -228,26 +229,42 @@ static int poll_mapped(struct ropcie_cq *cq, int num_entries, struct ibv_wc *wc,
 	return ret ? -ret : take(cq, num_entries, wc, timestamp);
 }
 
+/*
+ * There are completions that the last poll has left, or that no event has told of.
+ * Nothing but a call may raise the event for them. Under the ring's lock.
+ */
+static bool are_due(const struct ropcie_cq *cq)
+{
+	uint32_t end = ropcie_ring_end(&cq->ring);
+
+	return cq->ring.next != end &&
+	       (cq->left ||
+		__atomic_load_n(&cq->ring.ctl->told, __ATOMIC_RELAXED) != end);
+}
+
 int ropcie_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	struct ropcie_context *ctx = to_rctx(ibcq->context);
 	struct ropcie_cq *cq = to_rcq(ibcq);
-	bool lost;
+	bool lost, due = false;
 
 	if (!cq->map.addr)
 		return ibv_cmd_req_notify_cq(ibcq, solicited_only);
 	pthread_mutex_lock(&cq->ring_lock);
 	lost = !cq->ring.ctl;
-	if (!lost)
+	if (!lost) {
 		/* A full barrier: the caller polls once more. */
 		__atomic_fetch_or(&cq->ring.ctl->wake,
 				  solicited_only ? ROPCIE_ABI_NOTIFY_SOLICITED :
 						   ROPCIE_ABI_NOTIFY_ANY,
 				  __ATOMIC_SEQ_CST);
+		due = are_due(cq);
+	}
 	pthread_mutex_unlock(&cq->ring_lock);
 	if (lost)
 		return EINVAL;
-	if (!__atomic_exchange_n(&ctx->has_polled, false, __ATOMIC_RELAXED))
+	if (!__atomic_exchange_n(&ctx->has_polled, false, __ATOMIC_RELAXED) &&
+	    !due)
 		return 0;
 	return ropcie_call_before_sleep(ibcq);
 }

@@ -64,6 +64,8 @@ struct ropcie_cq {
 	pthread_mutex_t ring_lock;
 	struct ropcie_map map;
 	struct ropcie_ring ring;
+	/* The last poll has not taken all that there was. */
+	bool left;
 };
 
 struct ropcie_send_batch;
