@@ -511,6 +511,9 @@ static void pop(struct ropcie_requester *req, u8 status,
 	comp->op = wqe->op;
 	comp->flags = wqe->flags;
 	comp->status = status;
+	/* Executed here, or flushed; a cursor that went back had not passed it. */
+	if (req->next == req->tail)
+		req->next++;
 	/* The poster may fill the entry again from here on. */
 	smp_store_release(&req->tail, req->tail + 1);
 }
@@ -523,9 +526,6 @@ bool ropcie_req_complete(struct ropcie_requester *req,
 	if (req->reported)
 		return false;
 	if (req->tail != req->fresh && done(req, wqe)) {
-		/* Executed here; a cursor that went back had not passed it. */
-		if (req->next == req->tail)
-			req->next++;
 		pop(req, ROPCIE_WC_SUCCESS, comp);
 		return true;
 	}

@@ -87,6 +87,7 @@ struct ropcie_rsp_fetch {
  * @dead: a fatal NAK is owed or sent; everything else is dropped
  * @starved: an RNR NAK was sent and no credits since: the other end waits
  * @paging: the RNR NAK is for memory that is being brought in
+ * @page_naks: such ones since @epsn has moved
  * @fetch: the last READs and atomics, a ring
  * @fetch_head: where the next one goes
  * @fetch_known: how many there are in it
@@ -104,6 +105,7 @@ struct ropcie_responder {
 	bool dead;
 	bool starved;
 	bool paging;
+	u32 page_naks;
 	u8 nak;
 	u8 op;
 	u16 srqn;

@@ -77,8 +77,7 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	return 0;
 }
 
-/* Completions that were not polled; of a shared ring, as the process says. */
-static u32 num_used(const struct ropcie_cq *cq)
+u32 ropcie_cq_used(const struct ropcie_cq *cq)
 {
 	return cq->shared ? ropcie_uring_used(&cq->uring) : cq->head - cq->tail;
 }
@@ -125,7 +124,7 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 		return ret;
 	ret = -EINVAL;
 	spin_lock_irqsave(&cq->lock, flags);
-	num = num_used(cq); /* once: the process may change it */
+	num = ropcie_cq_used(cq); /* once: the process may change it */
 	if (num <= cqe) {
 		move_completions(&new, cq, num);
 		swap(cq->ring, new.ring);
@@ -208,7 +207,7 @@ void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 
 	spin_lock_irqsave(&cq->lock, flags);
 	/* A process may say that it has taken what there never was. */
-	if (cq->overflow || num_used(cq) >= cq->ibcq.cqe) {
+	if (cq->overflow || ropcie_cq_used(cq) >= cq->ibcq.cqe) {
 		if (!cq->overflow)
 			after_add(after->overflow, cq);
 		cq->overflow = true;
@@ -297,7 +296,7 @@ static bool arm(struct ropcie_cq *cq, enum ib_cq_notify_flags flags)
 	 */
 	if (!cq->shared)
 		cq->armed |= flags & IB_CQ_SOLICITED_MASK;
-	missed = num_used(cq);
+	missed = ropcie_cq_used(cq);
 	if (missed && (cq->shared || cq->left || cq->told != cq->head) &&
 	    !(flags & IB_CQ_REPORT_MISSED_EVENTS) && wants_event(cq, false))
 		tasklet_schedule(&cq->notify);

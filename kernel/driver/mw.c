@@ -69,8 +69,9 @@ static struct ropcie_mr *find_window(struct ropcie_qp *qp, u32 key)
 }
 
 /*
- * What is asked for is checked before the window loses what it shows. Under
- * dev->mr_lock. Return: -EAGAIN when somebody uses the window still.
+ * What is asked for is checked before the window loses what it shows; and again
+ * when somebody had used the window still, so that it shows nothing when the region
+ * went meanwhile. Under dev->mr_lock. Return: -EAGAIN: when nobody uses it any more.
  */
 static int bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {

@@ -256,12 +256,8 @@ static void paging_work(struct work_struct *work)
 	ropcie_pinned_put(p->pinned);
 	spin_lock_bh(&qp->lock);
 	p->busy = false;
-	/*
-	 * Memory that is in motion is met again, and an unreliable service has
-	 * nobody who would come again.
-	 */
-	p->failed = ret && ret != -EBUSY && !p->forget &&
-		    (!responder || ropcie_is_reliable(qp));
+	/* Memory that is in motion is met again. */
+	p->failed = ret && ret != -EBUSY && !p->forget;
 	if (responder)
 		ropcie_rsp_there(&qp->rsp);
 	else if (p->fetch)
@@ -350,11 +346,16 @@ void ropcie_odp_reset_qp(struct ropcie_qp *qp)
 static struct ropcie_pinned *advised(struct ib_pd *ibpd, const struct ib_sge *sge,
 				     bool write, u64 *pos)
 {
-	struct ropcie_mr *mr = ropcie_mr_lookup(to_rdev(ibpd->device), sge->lkey);
+	struct ropcie_mr *mr;
 	struct ropcie_pinned *pinned;
 
-	if (!mr)
-		return ERR_PTR(-ENOENT);
+	/* The key may be anybody's, and its owner spin until it is not used. */
+	local_bh_disable();
+	mr = ropcie_mr_lookup(to_rdev(ibpd->device), sge->lkey);
+	if (!mr) {
+		pinned = ERR_PTR(-ENOENT);
+		goto out;
+	}
 	pinned = mr->pinned;
 	if (mr->core.pd != to_rpd(ibpd)->num)
 		pinned = ERR_PTR(-EPERM);
@@ -368,6 +369,8 @@ static struct ropcie_pinned *advised(struct ib_pd *ibpd, const struct ib_sge *sg
 		refcount_inc(&pinned->refs);
 	*pos = sge->addr - mr->core.iova + mr->core.offset;
 	ropcie_mr_put(mr);
+out:
+	local_bh_enable();
 	return pinned;
 }
 

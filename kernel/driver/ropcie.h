@@ -54,7 +54,7 @@
 
 #define ROPCIE_MAX_SGE 32
 #define ROPCIE_MAX_WR 16384
-#define ROPCIE_MAX_CQE BIT(20)
+#define ROPCIE_MAX_CQE BIT(16)
 #define ROPCIE_MAX_QP 16384
 #define ROPCIE_MAX_CQ 16384
 #define ROPCIE_MAX_SRQ 16384
@@ -330,6 +330,8 @@ struct ropcie_mw {
  * @tail: next to poll
  * @armed: notifications that the consumer asked for: IB_CQ_SOLICITED_MASK; of a
  *	mapped queue they are in @uring
+ * @told: @head when the last event was raised; of a mapped queue in @uring
+ * @left: the last poll has not taken all that there was
  * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
  * @notify: calls the consumer, one call at a time and never from his own calls
  */
@@ -343,8 +345,8 @@ struct ropcie_cq {
 	u32 head;
 	u32 tail;
 	u32 armed;
-	u32 told; /* @head when the last event was raised */
-	bool left; /* the last poll has not taken all that there was */
+	u32 told;
+	bool left;
 	bool overflow;
 	struct tasklet_struct notify;
 };
@@ -779,7 +781,7 @@ struct ropcie_shared *ropcie_map_queue(struct ib_udata *udata,
 u32 ropcie_pull_sends(struct ropcie_qp *qp);
 
 /* The same for a receive queue; its post_lock is not held. */
-void ropcie_pull_recvs(struct ropcie_rq *rq);
+u32 ropcie_pull_recvs(struct ropcie_rq *rq);
 
 /* The same, with post_lock held. */
 u32 ropcie_pull_recvs_locked(struct ropcie_rq *rq);
@@ -943,6 +945,9 @@ int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
  */
 void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		   bool solicited, struct ropcie_after *after);
+
+/* Completions that were not polled; of a mapped queue, as the process says. */
+u32 ropcie_cq_used(const struct ropcie_cq *cq);
 
 /* Drop the completions of a QP that is reset or destroyed (IBTA 10.3.1.1). */
 void ropcie_cq_forget(struct ropcie_cq *cq, const struct ib_qp *ibqp);

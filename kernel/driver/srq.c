@@ -138,6 +138,18 @@ static void move_receives(struct ropcie_rq *rq, struct ropcie_rq *new)
 	release(rq);
 }
 
+static int resize_req(struct ropcie_abi_resize_srq_req *req,
+		      struct ib_udata *udata)
+{
+	if (udata->inlen < sizeof(*req))
+		return -EINVAL;
+	if (udata->inlen > sizeof(*req) &&
+	    !ib_is_udata_cleared(udata, sizeof(*req),
+				 udata->inlen - sizeof(*req)))
+		return -EOPNOTSUPP;
+	return ib_copy_from_udata(req, udata, sizeof(*req));
+}
+
 int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 		      enum ib_srq_attr_mask mask, struct ib_udata *udata)
 {
@@ -153,9 +165,7 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 	if (mask & ~(IB_SRQ_MAX_WR | IB_SRQ_LIMIT))
 		return -EOPNOTSUPP;
 	if (srq->shared && mask & IB_SRQ_MAX_WR)
-		ret = udata->inlen == sizeof(req) ?
-			      ib_copy_from_udata(&req, udata, sizeof(req)) :
-			      -EINVAL;
+		ret = resize_req(&req, udata);
 	else if (ropcie_udata_unknown(udata))
 		ret = -EOPNOTSUPP;
 	if (ret)
@@ -176,9 +186,11 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 			return ret;
 		}
 	}
+	/* All of a ring that is given up, most of it with pauses. */
+	while (new.ring && ropcie_pull_recvs(rq))
+		;
 	spin_lock_irqsave(&rq->post_lock, flags);
-	/* All of the ring that is given up; the queue's size is the end. */
-	while (ropcie_pull_recvs_locked(rq))
+	while (new.ring && ropcie_pull_recvs_locked(rq))
 		;
 	max_wr = mask & IB_SRQ_MAX_WR ? attr->max_wr : rq->max_wr;
 	limit = mask & IB_SRQ_LIMIT ? attr->srq_limit : srq->limit;

@@ -239,8 +239,8 @@ int ropcie_fill_res_cq_entry(struct sk_buff *msg, struct ib_cq *ibcq)
 	if (!table)
 		return -EMSGSIZE;
 	spin_lock_irqsave(&cq->lock, flags);
-	waiting = cq->head - cq->tail;
-	armed = cq->armed;
+	waiting = ropcie_cq_used(cq);
+	armed = cq->shared ? READ_ONCE(cq->uring.ctl->wake) : cq->armed;
 	overflow = cq->overflow;
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return table_end(msg, table,

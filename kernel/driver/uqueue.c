@@ -267,11 +267,13 @@ u32 ropcie_pull_recvs_locked(struct ropcie_rq *rq)
 	return num;
 }
 
-void ropcie_pull_recvs(struct ropcie_rq *rq)
+u32 ropcie_pull_recvs(struct ropcie_rq *rq)
 {
 	unsigned long flags;
+	u32 num;
 
 	spin_lock_irqsave(&rq->post_lock, flags);
-	ropcie_pull_recvs_locked(rq);
+	num = ropcie_pull_recvs_locked(rq);
 	spin_unlock_irqrestore(&rq->post_lock, flags);
+	return num;
 }

@@ -136,7 +136,6 @@ static void arm_timer(struct ropcie_qp *qp)
 
 static void check_deadline(struct ropcie_qp *qp)
 {
-	bool delivered;
 	u64 now;
 
 	if (!qp->req.deadline || !ropcie_is_reliable(qp))
@@ -144,12 +143,14 @@ static void check_deadline(struct ropcie_qp *qp)
 	now = ktime_get_ns();
 	if (now < qp->req.deadline)
 		return;
+	/* An answer has come that has no memory yet: the other end is not late. */
+	if (!qp->req.rnr_wait && qp->paging[ROPCIE_REQUESTER].fetch) {
+		qp->req.deadline = now + qp->req.attr.timeout_ns;
+		return;
+	}
 	if (!qp->req.rnr_wait)
 		ropcie_count(qp->counters, ROPCIE_TIMEOUTS, 1);
-	/* An answer may have come that has no memory yet. */
-	delivered = ropcie_mq_delivered(&qp->tx) &&
-		    !ropcie_odp_busy(qp, ROPCIE_REQUESTER);
-	ropcie_req_timeout(&qp->req, now, delivered);
+	ropcie_req_timeout(&qp->req, now, ropcie_mq_delivered(&qp->tx));
 }
 
 /* SQD: nothing of what was sent is under way any more (IBTA 10.3.1.5). */

@@ -388,7 +388,22 @@ TEST_F(Responder, AShortTimeToWaitStaysShort) {
   rsp_.attr.min_rnr_timer = 0;  // the longest
   EXPECT_EQ(Come(Request(100, kOnly, 5, 5)), ROPCIE_RSP_PLACE);
   ropcie_rsp_not_there(&rsp_);
-  EXPECT_EQ(Answer(5).timer, 12);
+  EXPECT_EQ(Answer(5).timer, 16);
+}
+
+TEST_F(Responder, MemoryThatTakesLongHasTheConsumersTime) {
+  rsp_.attr.min_rnr_timer = 30;
+  const ropcie_hdr request = Request(100, kOnly, 5, 5);
+  for (const int code : {12, 16, 20, 24, 28, 30, 30}) {
+    EXPECT_EQ(Come(request), ROPCIE_RSP_PLACE);
+    ropcie_rsp_not_there(&rsp_);
+    EXPECT_EQ(Answer(5).timer, code);
+  }
+  ropcie_rsp_there(&rsp_);
+  EXPECT_TRUE(Take(request));
+  EXPECT_EQ(Come(Request(101, kOnly, 5, 5)), ROPCIE_RSP_PLACE);
+  ropcie_rsp_not_there(&rsp_);
+  EXPECT_EQ(Answer(5).timer, 12) << "the next one begins again";
 }
 
 TEST_F(Responder, PsnAndMsnWrap) {

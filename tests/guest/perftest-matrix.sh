@@ -52,6 +52,9 @@ for service in RC UC UD XRC; do
 	*) shared=() ;;
 	esac
 	row ib_send_lat $service "-s 64" -e "-I 64" "${shared[@]}"
+	# A stream of datagrams may overrun the receives that all queue pairs share,
+	# and perftest waits for those that are lost.
+	[ $service != UD ] || shared=()
 	row ib_send_bw $service "-s 4096" -e "-q 8" -b "${shared[@]}"
 	row ib_send_bw $service "-s 64" "-I 64" "-q 8" -b
 done
