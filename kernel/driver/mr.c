@@ -375,12 +375,10 @@ int ropcie_mr_check_args(u64 start, u64 length, u64 iova, int access)
 /* What of it is for user memory only. */
 static int check_user_args(u64 start, u64 length, u64 iova, int access)
 {
-	int flags = IB_ACCESS_ON_DEMAND;
-
 	/* How the memory is made up makes no difference. */
-	if (access & IB_ACCESS_ON_DEMAND)
-		flags |= IB_ACCESS_HUGETLB;
-	return ropcie_mr_check_args(start, length, iova, access & ~flags);
+	return ropcie_mr_check_args(start, length, iova,
+				    access & ~(IB_ACCESS_ON_DEMAND |
+					       IB_ACCESS_HUGETLB));
 }
 
 /* A region of user memory that has no key yet; it takes @pinned over. */

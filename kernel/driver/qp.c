@@ -403,8 +403,7 @@ static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 	if (((mask & IB_QP_PORT) && attr->port_num != 1) ||
 	    ((mask & IB_QP_PKEY_INDEX) && attr->pkey_index) ||
 	    ((mask & IB_QP_ACCESS_FLAGS) &&
-	     (attr->qp_access_flags &
-	      ~(ROPCIE_MR_ACCESS | IB_ACCESS_ON_DEMAND))) ||
+	     (attr->qp_access_flags & ~IB_ACCESS_SUPPORTED)) ||
 	    ((mask & IB_QP_PATH_MTU) && (attr->path_mtu < IB_MTU_256 ||
 					 attr->path_mtu > port_mtu)) ||
 	    ((mask & IB_QP_TIMEOUT) && attr->timeout > 31) ||

@@ -196,6 +196,51 @@ TEST_F(MappedQp, IsFullAtWhatWasAskedForUntilRequestsAreComplete) {
   EXPECT_EQ(Send(10, 0), ENOMEM);
 }
 
+TEST_F(MappedQp, AListIsPostedUpToTheRequestThatIsWrong) {
+  std::array<ibv_send_wr, 2> wr{};
+  ibv_send_wr* bad = nullptr;
+  wr[0].opcode = wr[1].opcode = IBV_WR_SEND;
+  wr[0].next = &wr[1];
+  wr[1].send_flags = 1U << 30;
+  EXPECT_EQ(ropcie_post_send(qp_, wr.data(), &bad), EINVAL);
+  EXPECT_EQ(bad, &wr[1]);
+  EXPECT_EQ(ropcie_uring_ready(fake_ring(0)), 1U);
+}
+
+TEST_F(MappedQp, ABatchIsPostedWholeOrNotAtAll) {
+  EXPECT_EQ(ropcie_destroy_qp(qp_), 0);
+  ibv_qp_init_attr_ex attr{};
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap = {.max_send_wr = kDepth,
+              .max_recv_wr = kDepth,
+              .max_send_sge = 2,
+              .max_recv_sge = 2,
+              .max_inline_data = 64};
+  attr.comp_mask =
+      unsigned{IBV_QP_INIT_ATTR_PD} | unsigned{IBV_QP_INIT_ATTR_SEND_OPS_FLAGS};
+  attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  attr.pd = &pd_;
+  qp_ = ropcie_create_qp_ex(pd_.context, &attr);
+  ASSERT_NE(qp_, nullptr);
+  qp_->state = IBV_QPS_RTS;
+  auto* const ex = reinterpret_cast<ibv_qp_ex*>(qp_);
+  const auto post = [&](uint32_t count, unsigned int last_flags) {
+    ibv_wr_start(ex);
+    for (uint32_t i = 0; i < count; ++i) {
+      ex->wr_flags = i + 1 == count ? last_flags : 0;
+      ibv_wr_send(ex);
+    }
+    return ibv_wr_complete(ex);
+  };
+  EXPECT_EQ(post(3, 1U << 30), EINVAL);
+  EXPECT_EQ(ropcie_uring_ready(fake_ring(0)), 0U);
+  EXPECT_EQ(post(kDepth - 1, 0), 0);
+  EXPECT_EQ(post(2, 0), ENOMEM) << "one has room";
+  EXPECT_EQ(ropcie_uring_ready(fake_ring(0)), kDepth - 1);
+  EXPECT_EQ(post(1, 0), 0);
+  EXPECT_EQ(ropcie_uring_ready(fake_ring(0)), kDepth);
+}
+
 TEST_F(MappedQp, TakesNothingBeforeItsTime) {
   for (const ibv_qp_state state : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR}) {
     qp_->state = state;
@@ -300,6 +345,25 @@ TEST_F(MappedCq, TheKernelHearsOfASleepThatFollowsPolls) {
   ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
   EXPECT_EQ(fake_calls(), 2) << "once is enough";
   EXPECT_EQ(fake_writes(), 2);
+}
+
+// Nothing but this call may raise an event for them.
+TEST_F(MappedCq, TheKernelHearsOfCompletionsThatNoEventHasToldOf) {
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  Complete(1);
+  ASSERT_TRUE(ropcie_uring_wants_event(fake_ring(0), false));
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  EXPECT_EQ(fake_calls(), 0) << "the event has told of this one";
+  Complete(2);
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  EXPECT_EQ(fake_calls(), 1);
+  ASSERT_TRUE(ropcie_uring_wants_event(fake_ring(0), false));
+  EXPECT_EQ(Poll(1), (Ids{1}));
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  EXPECT_EQ(fake_calls(), 2) << "one was left";
+  EXPECT_EQ(Poll(1), (Ids{2}));
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  EXPECT_EQ(fake_calls(), 2);
 }
 
 TEST_F(MappedCq, LeavesItsCallsToLibibverbsWhereItMayNotWrite) {

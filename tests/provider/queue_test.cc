@@ -331,6 +331,20 @@ TEST_F(ExtendedSendQueue, PostsNothingOfABatchWithAnError) {
   EXPECT_EQ(fake_taken(), 0U);
 
   ibv_wr_start(ex_);
+  AddInline(1, &data);
+  ex_->wr_flags = 1U << 30;
+  ibv_wr_send(ex_);
+  EXPECT_EQ(ibv_wr_complete(ex_), EINVAL);
+  EXPECT_EQ(fake_taken(), 0U);
+
+  ibv_wr_start(ex_);
+  AddInline(1, &data);
+  ibv_wr_send(ex_);
+  ibv_wr_set_sge(ex_, 0x2222, 0, (1U << 31) + 1);
+  EXPECT_EQ(ibv_wr_complete(ex_), EINVAL);
+  EXPECT_EQ(fake_taken(), 0U);
+
+  ibv_wr_start(ex_);
   for (uint64_t i = 0; i < kDepth + 1; ++i) {
     AddInline(i, &data);
   }

@@ -15,6 +15,7 @@
 #include "ropcie.h"
 
 #define ROPCIE_RECV_RUN 64
+#define MAX_MESSAGE (UINT64_C(1) << 31)
 
 struct send_run {
 	struct ibv_send_wr wr[ROPCIE_SEND_RUN];
@@ -62,6 +63,21 @@ static uint32_t carried_opcodes(const struct ropcie_qp *qp)
 	}
 }
 
+static int check_length(const struct ibv_send_wr *wr)
+{
+	uint64_t length = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++)
+		length += wr->sg_list[i].length;
+	/* IBTA 9.4.5, A19: an atomic returns 8 bytes, or writes them. */
+	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	    wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+	    wr->opcode == IBV_WR_ATOMIC_WRITE)
+		return length == sizeof(uint64_t) ? 0 : EINVAL;
+	return length <= MAX_MESSAGE ? 0 : EINVAL;
+}
+
 int ropcie_check_send(const struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 {
 	uint32_t opcode = wr->opcode;
@@ -76,7 +92,11 @@ int ropcie_check_send(const struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 				!(wr->send_flags & IBV_SEND_INLINE &&
 				  wr->num_sge == 1)))
 		return EINVAL;
-	return 0;
+	if (wr->send_flags &
+	    ~(unsigned int)(IBV_SEND_FENCE | IBV_SEND_SIGNALED |
+			    IBV_SEND_SOLICITED | IBV_SEND_INLINE))
+		return EINVAL;
+	return check_length(wr);
 }
 
 /* Takes requests from *wr until one is refused or the run is full. */
@@ -160,7 +180,7 @@ int ropcie_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 	int ret;
 
 	if (qp->map.addr)
-		return ropcie_post_send_mapped(qp, wr, bad_wr);
+		return ropcie_post_send_mapped(qp, wr, bad_wr, false);
 	/* Slots of the ring are filled and posted in one order. */
 	if (qp->inline_ring.max_data)
 		pthread_mutex_lock(&qp->inline_ring.lock);

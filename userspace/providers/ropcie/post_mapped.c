@@ -12,7 +12,6 @@
 #include "ropcie.h"
 
 /* IBTA 9.4.1: the longest message. */
-#define MAX_MESSAGE (UINT64_C(1) << 31)
 #define MAX_QPN 0xffffff
 #define MAX_SRQN 0xffff
 
@@ -50,21 +49,6 @@ static int fill_inline(struct ropcie_abi_send_wqe *wqe,
 	if (wr->opcode == IBV_WR_ATOMIC_WRITE && length != sizeof(uint64_t))
 		return EINVAL;
 	return 0;
-}
-
-static int check_length(const struct ibv_send_wr *wr)
-{
-	uint64_t length = 0;
-	int i;
-
-	for (i = 0; i < wr->num_sge; i++)
-		length += wr->sg_list[i].length;
-	/* IBTA 9.4.5, A19: an atomic returns 8 bytes, or writes them. */
-	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	    wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
-	    wr->opcode == IBV_WR_ATOMIC_WRITE)
-		return length == sizeof(uint64_t) ? 0 : EINVAL;
-	return length <= MAX_MESSAGE ? 0 : EINVAL;
 }
 
 static void fill_bind(struct ropcie_abi_send_wqe *wqe,
@@ -139,10 +123,6 @@ static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 	ret = ropcie_check_send(qp, wr);
 	if (ret)
 		return ret;
-	if (wr->send_flags &
-	    ~(unsigned int)(IBV_SEND_FENCE | IBV_SEND_SIGNALED |
-			    IBV_SEND_SOLICITED | IBV_SEND_INLINE))
-		return EINVAL;
 	if (qp->vqp.qp.qp_type == IBV_QPT_UD && !is_address(qp, wr))
 		return EINVAL;
 	if (wr->opcode == IBV_WR_BIND_MW && wr->num_sge)
@@ -163,7 +143,6 @@ static int post_one_send(struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 	if (wr->send_flags & IBV_SEND_INLINE) {
 		ret = fill_inline(wqe, wr, qp->max_inline);
 	} else {
-		ret = check_length(wr);
 		wqe->num_sge = (uint32_t)wr->num_sge;
 		fill_list(wqe->sge, wr->sg_list, wr->num_sge);
 	}
@@ -209,18 +188,22 @@ static void ring_doorbell(struct ropcie_qp *qp, int (*call)(struct ibv_qp *qp))
 }
 
 int ropcie_post_send_mapped(struct ropcie_qp *qp, struct ibv_send_wr *wr,
-			    struct ibv_send_wr **bad_wr)
+			    struct ibv_send_wr **bad_wr, bool all)
 {
 	bool ring = false;
+	uint32_t first;
 	int ret;
 
 	pthread_mutex_lock(&qp->sq_lock);
 	ret = may_send(qp);
+	first = qp->sq.next;
 	*bad_wr = wr;
 	for (; !ret && wr; wr = wr->next) {
 		*bad_wr = wr;
 		ret = post_one_send(qp, wr);
 	}
+	if (ret && all)
+		qp->sq.next = first;
 	if (qp->sq.ctl)
 		ring = ropcie_ring_publish(&qp->sq);
 	pthread_mutex_unlock(&qp->sq_lock);

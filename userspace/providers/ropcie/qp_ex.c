@@ -4,10 +4,10 @@
  * of the plain one: the calls in between build a list, which the last one
  * posts.
  *
- * Whatever can be checked is checked before anything is posted, so that a
- * batch is all or nothing. The exception is a send queue that fills up inside a
- * batch: uverbs takes what fits, and ibv_wr_complete() then returns ENOMEM with
- * the batch's first requests posted.
+ * A batch is all or nothing (ibv_wr_post(3)). The exception, without mapped queues,
+ * is what only the kernel can tell, a send queue that fills up inside a batch above
+ * all: uverbs takes what fits, and ibv_wr_complete() then returns ENOMEM with the
+ * batch's first requests posted.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -292,10 +292,12 @@ static int wr_complete(struct ibv_qp_ex *qp_ex)
 	int ret = batch->error;
 	uint32_t i;
 
-	for (i = 0; !ret && i < batch->count; i++)
+	for (i = 0; !ret && !qp->map.addr && i < batch->count; i++)
 		ret = ropcie_check_send(qp, &batch->wr[i]);
 	if (!ret && batch->count)
-		ret = ropcie_post_send(&qp->vqp.qp, batch->wr, &bad);
+		ret = qp->map.addr ?
+			      ropcie_post_send_mapped(qp, batch->wr, &bad, true) :
+			      ropcie_post_send(&qp->vqp.qp, batch->wr, &bad);
 	pthread_mutex_unlock(&batch->lock);
 	return ret;
 }

@@ -238,8 +238,9 @@ int ropcie_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		     struct ibv_recv_wr **bad_wr);
 
 /* post_mapped.c: the same, to mapped queues */
+/* @all: all of the list, or nothing of it. */
 int ropcie_post_send_mapped(struct ropcie_qp *qp, struct ibv_send_wr *wr,
-			    struct ibv_send_wr **bad_wr);
+			    struct ibv_send_wr **bad_wr, bool all);
 int ropcie_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw,
 		   struct ibv_mw_bind *mw_bind);
 int ropcie_post_recv_mapped(struct ropcie_qp *qp, struct ibv_recv_wr *wr,
