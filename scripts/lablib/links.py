@@ -5,6 +5,7 @@ A link is a context: it may start a server, and it gives each node its QEMU
 arguments and the descriptors that these name.
 """
 
+import contextlib
 import os
 import selectors
 import socket
@@ -126,11 +127,38 @@ class Virtio(NoLink):
         return args, descriptors
 
 
+class Both(NoLink):
+    """Two links at once."""
+
+    def __init__(self, *links):
+        self._links = links
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            for link in self._links:
+                stack.enter_context(link)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc):
+        self._stack.close()
+
+    def qemu(self, node):
+        args, descriptors = [], []
+        for link in self._links:
+            more_args, more_descriptors = link.qemu(node)
+            args += more_args
+            descriptors += more_descriptors
+        return args, descriptors
+
+
 def make(opts, run_dir, log):
     """The link of a run's options."""
     if opts.link == "ntb":
         server = os.path.join(opts.build_dir, "bin", "ropcie-ivshmem-server")
-        return Ntb(server, opts.nodes, run_dir, log)
+        ntb = Ntb(server, opts.nodes, run_dir, log)
+        return Both(ntb, Virtio(opts.nodes)) if opts.with_virtio else ntb
     if opts.link == "virtio":
         return Virtio(opts.nodes)
     return NoLink()

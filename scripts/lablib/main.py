@@ -60,6 +60,7 @@ def _environment(opts, kernel, moddir):
         "LAB_SETUP": str(int(not opts.no_setup)),
         "LAB_LEAK_CHECK": str(int(opts.leak_check)),
         "LAB_PACKAGES": packages.for_guests(opts.packages) if opts.packages else "",
+        "LAB_WITH_VIRTIO": str(int(opts.with_virtio)),
         "LAB_MODULE_PARAMS": " ".join(":".join(pair) for pair in opts.module_params),
         "LAB_TERMINAL": f"{size.lines} {size.columns}",
     }

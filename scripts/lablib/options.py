@@ -14,7 +14,8 @@ MAX_NODES = 16
 
 EPILOG = """\
 Each node runs `bash SCRIPT ARG...` with NODE, NODES, SERVER, RDMA_DEV, NETDEV,
-MODDIR and LAB_OUT set (RDMA_DEV2, NETDEV2 and NETNS2 too with --link loopback).
+MODDIR and LAB_OUT set (RDMA_DEV2, NETDEV2 and NETNS2 too with --link loopback;
+VIRTIO_NETDEV, with the address 10.78.0.$NODE, with --with-virtio).
 The host's files are there, read-only below an overlay that is thrown away;
 what is written to $LAB_OUT stays, in the directory that is printed at the end.
 `lab-barrier NAME` returns when all nodes have called it.
@@ -72,6 +73,8 @@ def _parser():
     add("--provider", choices=("ropcie", "rxe", "siw"), default="ropcie")
     add("--link", choices=("ntb", "virtio", "loopback"),
         help="what joins the nodes (default ntb; with --icount loopback or virtio)")
+    add("--with-virtio", action="store_true",
+        help="join the nodes with virtio-net besides, for comparisons in one run")
     add("--smp", type=_positive, metavar="N", help="CPUs of each guest (default 1)")
     add("--mem", type=_positive, metavar="MIB", help="memory of each guest in MiB")
     add("--icount", action="store_true",
@@ -114,6 +117,8 @@ def _settle_topology(opts):
         raise LabError(f"--nodes {opts.nodes}: at most {MAX_NODES}")
     if opts.provider == "ropcie" and opts.link == "virtio":
         raise LabError("--provider ropcie needs --link ntb or --link loopback")
+    if opts.with_virtio and opts.link != "ntb":
+        raise LabError("--with-virtio goes with --link ntb")
     if opts.provider != "ropcie" and opts.link == "loopback":
         raise LabError(f"--link loopback is RoPCIe's own: {opts.provider} uses virtio with --nodes 1")
     if opts.provider != "ropcie" and opts.link == "ntb" and opts.nodes > 2:

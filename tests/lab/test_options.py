@@ -72,6 +72,7 @@ class Refusals(unittest.TestCase):
         self.refused("--icount", "--nodes", "2", "run", SCRIPT, why="--icount")
         self.refused("--icount", "--smp", "2", "run", SCRIPT, why="--icount")
         self.refused("--link", "virtio", "run", SCRIPT, why="ropcie")
+        self.refused("--link", "loopback", "--with-virtio", "run", SCRIPT, why="--with-virtio")
         self.refused("--provider", "rxe", "--link", "loopback", "run", SCRIPT, why="loopback")
         self.refused("--provider", "siw", "--nodes", "3", "run", SCRIPT, why="ntb_netdev")
 

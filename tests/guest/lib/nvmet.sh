@@ -2,7 +2,9 @@
 # shellcheck shell=bash
 #
 # For guest tests of NVMe over Fabrics: a RAM disk of node 1 behind the stock
-# kernel's nvmet-rdma, and nvme-rdma; sourced after rdma.sh.
+# kernel's nvmet-rdma, and nvme-rdma; or nvmet-tcp and nvme-tcp. Sourced after rdma.sh.
+transport=rdma
+traddr=$SERVER
 nqn=nqn.2026-11.ropcie:ram
 port=4420
 target=/sys/kernel/config/nvmet
@@ -19,16 +21,16 @@ close_port() {
 }
 
 start_target() {
-	modprobe nvmet-rdma || fail "nvmet-rdma does not load"
+	modprobe nvmet-$transport || fail "nvmet-$transport does not load"
 	modprobe brd rd_nr=1 rd_size=$((disk_mib * 1024)) || fail "brd does not load"
 	mkdir -p $target/subsystems/$nqn/namespaces/1
 	echo 1 >$target/subsystems/$nqn/attr_allow_any_host
 	echo /dev/ram0 >$target/subsystems/$nqn/namespaces/1/device_path
 	echo 1 >$target/subsystems/$nqn/namespaces/1/enable
 	mkdir $target/ports/1
-	echo rdma >$target/ports/1/addr_trtype
+	echo $transport >$target/ports/1/addr_trtype
 	echo ipv4 >$target/ports/1/addr_adrfam
-	echo "$SERVER" >$target/ports/1/addr_traddr
+	echo "$traddr" >$target/ports/1/addr_traddr
 	echo $port >$target/ports/1/addr_trsvcid
 	open_port
 }
@@ -38,7 +40,7 @@ stop_target() {
 	rmdir $target/ports/1
 	echo 0 >$target/subsystems/$nqn/namespaces/1/enable
 	rmdir $target/subsystems/$nqn/namespaces/1 $target/subsystems/$nqn
-	modprobe -r nvmet-rdma brd
+	modprobe -r nvmet-$transport brd
 }
 
 namespace_is_there() {
@@ -47,9 +49,9 @@ namespace_is_there() {
 
 # connect: $disk is the host's device for the target's disk then.
 connect() {
-	modprobe nvme-rdma || fail "nvme-rdma does not load"
-	echo "transport=rdma,traddr=$SERVER,trsvcid=$port,nqn=$nqn,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=60" \
-		>/dev/nvme-fabrics || fail "nvme-rdma does not connect"
+	modprobe nvme-$transport || fail "nvme-$transport does not load"
+	echo "transport=$transport,traddr=$traddr,trsvcid=$port,nqn=$nqn,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=60" \
+		>/dev/nvme-fabrics || fail "nvme-$transport does not connect"
 	retry 20 namespace_is_there || fail "no namespace appears"
 	# The number is the next one while somebody has the last one still open.
 	# shellcheck disable=SC2034 # for the tests
@@ -62,5 +64,5 @@ delete_controller() {
 
 disconnect() {
 	delete_controller
-	modprobe -r nvme-rdma
+	modprobe -r nvme-$transport
 }
