@@ -189,7 +189,7 @@ static struct ropcie_vec run_at(const struct ropcie_mr_core *mr, u64 addr,
 	pos = addr - mr->iova + mr->offset;
 	in_page = pos & (size - 1);
 	/* It may go at any time: it is looked at once. */
-	page = READ_ONCE(mr->pages[pos >> mr->page_shift]);
+	page = READ_ONCE(mr->pages[mr->null ? 0 : pos >> mr->page_shift]);
 	if (!page) {
 		run.len = 0;
 		return run;

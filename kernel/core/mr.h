@@ -39,6 +39,8 @@
  *	requests (IBTA 10.6.4.3); whoever registers has it for himself
  * @invalid: it has none now: read behind taking a reference
  * @window: a memory window: it shows a part of a region to peers
+ * @null: the null region: whatever its address, it reads as @pages[0], which is zeros;
+ *	what is written to it is to be dropped by the caller
  * @qpn: window of type 2B: the queue pair whose peer it is shown to; else 0
  */
 struct ropcie_mr_core {
@@ -53,6 +55,7 @@ struct ropcie_mr_core {
 	bool dynamic;
 	bool invalid;
 	bool window;
+	bool null;
 	u32 qpn;
 };
 

@@ -403,6 +403,46 @@ static struct ropcie_mr *mr_of_user(struct ib_pd *ibpd,
 	return mr;
 }
 
+/* What a process asks for with a region: enum ropcie_abi_mr_flag, or an errno. */
+static int mr_flags(struct ib_udata *udata)
+{
+	struct ropcie_abi_reg_mr_req req = {};
+	int ret;
+
+	if (udata->inlen > sizeof(req) &&
+	    !ib_is_udata_cleared(udata, sizeof(req),
+				 udata->inlen - sizeof(req)))
+		return -EOPNOTSUPP;
+	ret = ib_copy_from_udata(&req, udata, min(sizeof(req), udata->inlen));
+	if (ret)
+		return ret;
+	if (req.flags & ~ROPCIE_ABI_MR_NULL)
+		return -EOPNOTSUPP;
+	return req.reserved ? -EINVAL : (int)req.flags;
+}
+
+/*
+ * The null region: any address of it reads as zeros, and what is written to it is
+ * dropped. Peers can not use it.
+ */
+static struct ib_mr *reg_null(struct ib_pd *ibpd)
+{
+	struct ropcie_mr *mr = ropcie_mr_alloc(ibpd, IB_ACCESS_LOCAL_WRITE);
+
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	mr->core.null = true;
+	mr->core.length = U64_MAX;
+	mr->core.page_shift = PAGE_SHIFT;
+	mr->core.pages = kvmalloc(sizeof(*mr->core.pages), GFP_KERNEL);
+	if (!mr->core.pages) {
+		mr_free(mr);
+		return ERR_PTR(-ENOMEM);
+	}
+	mr->core.pages[0] = page_address(ZERO_PAGE(0));
+	return ropcie_mr_finish(ibpd, mr);
+}
+
 struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 				 u64 iova, int access, struct ib_udata *udata)
 {
@@ -410,8 +450,12 @@ struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 	struct ropcie_mr *mr;
 	int ret;
 
-	if (ropcie_udata_unknown(udata))
-		return ERR_PTR(-EOPNOTSUPP);
+	ret = mr_flags(udata);
+	if (ret < 0)
+		return ERR_PTR(ret);
+	if (ret & ROPCIE_ABI_MR_NULL)
+		return start || length || iova || access ? ERR_PTR(-EINVAL) :
+							   reg_null(ibpd);
 	ret = check_user_args(start, length, iova, access);
 	if (ret)
 		return ERR_PTR(ret);

@@ -57,8 +57,9 @@ int ropcie_place(struct ropcie_qp *qp, enum ropcie_side side, struct ib_pd *pd,
 		mr = ropcie_mr_get(qp, pd, &piece, ROPCIE_ACCESS_LOCAL_WRITE);
 		if (!mr)
 			return -EACCES;
-		ret = scatter_piece(qp, side, mr, &piece, rec, done,
-				    ahead - done);
+		ret = mr->core.null ? 0 :
+				      scatter_piece(qp, side, mr, &piece, rec,
+						    done, ahead - done);
 		ropcie_mr_put(mr);
 		if (ret)
 			return ret;

@@ -322,6 +322,32 @@ TEST(MrMap, RunsAreTheBytesOfTheRangeInOrder) {
   }
 }
 
+TEST(MrMap, TheNullRegionIsOnePageWhateverTheAddress) {
+  std::vector<uint8_t> memory(4096);
+  std::vector<void*> pages = {memory.data()};
+  ropcie_mr_core mr{};
+  mr.access = ROPCIE_ACCESS_LOCAL_WRITE;
+  mr.null = true;
+  mr.length = UINT64_MAX;
+  mr.page_shift = 12;
+  mr.pages = pages.data();
+  for (const uint64_t addr :
+       {uint64_t{0}, uint64_t{0x7fff12345678}, UINT64_MAX - 10000}) {
+    ASSERT_EQ(ropcie_mr_check(&mr, 0, addr, 9000, ROPCIE_ACCESS_LOCAL_WRITE),
+              0);
+    EXPECT_EQ(ropcie_mr_check(&mr, 0, addr, 1, ROPCIE_ACCESS_REMOTE_READ),
+              -EACCES);
+    std::array<ropcie_vec, 8> runs{};
+    uint32_t count = 0;
+    EXPECT_EQ(ropcie_mr_map(&mr, addr, 9000, runs.data(), 8, &count), 9000U);
+    for (uint32_t i = 0; i < count; ++i) {
+      auto* const base = static_cast<uint8_t*>(runs.at(i).base);
+      EXPECT_GE(base, memory.data());
+      EXPECT_LE(base + runs.at(i).len, memory.data() + memory.size());
+    }
+  }
+}
+
 TEST(MrMap, StopsAtAPageThatIsNotThere) {
   std::vector<uint8_t> memory(size_t{4} * 8);
   std::vector<void*> pages;

@@ -481,6 +481,59 @@ void SharedReceives(ErrorCase& test) {
 
 }  // namespace
 
+// Zeros are sent from the null region, and what it receives is dropped.
+void NullRegion(ErrorCase& test) {
+  constexpr uint32_t kPart = 5000;
+  QpConfig config;
+  config.cap.max_send_sge = 3;
+  config.cap.max_recv_sge = 3;
+  const Connection connection = Connect(test.device, test.side, config);
+  ibv_mr* const mr = ibv_alloc_null_mr(test.device.pd.get());
+  const bool there =
+      test.side.channel.Exchange<uint32_t>(mr != nullptr ? 1 : 0) != 0 &&
+      mr != nullptr;
+  if (!there) {
+    test.report.Expect(mr != nullptr || errno == EOPNOTSUPP,
+                       "ibv_alloc_null_mr: ", std::strerror(errno));
+    return;
+  }
+  const Piece piece = test.arena.Take(3 * kPart, 1, false);
+  uint8_t* const bytes = test.arena.At(piece.offset);
+  std::memset(bytes, test.requester ? 1 : 2, piece.length);
+  // The first part here, the second nowhere, the third here again.
+  const auto list = [&](uint64_t nowhere) {
+    return std::vector<ibv_sge>{
+        test.arena.Sge({piece.offset, kPart}),
+        {.addr = nowhere, .length = kPart, .lkey = mr->lkey},
+        test.arena.Sge({piece.offset + 2 * kPart, kPart})};
+  };
+  if (!test.requester) {
+    PostRecv(connection.qp.get(), 1, {test.arena.Sge(piece)});
+    PostRecv(connection.qp.get(), 2, list(UINT64_MAX - kPart - 1));
+  }
+  test.Step();
+  if (test.requester) {
+    PostSend(connection.qp.get(), 1, list(12345));
+    PostSend(connection.qp.get(), 2, {test.arena.Sge(piece)});
+    ExpectCompletions(test, connection.send_cq.get(),
+                      Sequence(1, 2, IBV_WC_SUCCESS), "sends");
+  } else {
+    ExpectCompletions(test, connection.recv_cq.get(),
+                      Sequence(1, 2, IBV_WC_SUCCESS), "receives");
+    // Zeros came first; the ones that came then were dropped there.
+    for (uint32_t i = 0; i < 3 * kPart; ++i) {
+      const uint8_t right = i / kPart == 1 ? 0 : 1;
+      if (bytes[i] != right) {
+        test.report.Expect(false, "byte ", i, " is ", int{bytes[i]}, ", not ",
+                           int{right});
+        break;
+      }
+    }
+  }
+  test.Step();
+  CheckErrno(ibv_dereg_mr(mr), "ibv_dereg_mr");
+}
+
 std::vector<NamedCase> QueueCases() {
   return {
       {"flush in order", FlushInOrder},
@@ -495,6 +548,7 @@ std::vector<NamedCase> QueueCases() {
       {"too much inline data", InlineTooLong},
       {"shared receive queue", SharedReceives},
       {"a CQ overflows", CqOverflow},
+      {"the null region", NullRegion},
       {"QPs are destroyed while their CQ is polled", DestroyWhilePolled},
   };
 }

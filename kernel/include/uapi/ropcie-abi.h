@@ -187,6 +187,25 @@ struct ropcie_abi_resize_srq_req {
 	__aligned_u64 resp;
 };
 
+/**
+ * enum ropcie_abi_mr_flag - a kind of region
+ * @ROPCIE_ABI_MR_NULL: the null region of ibv_alloc_null_mr(3); address, length and
+ *	access are 0
+ */
+enum ropcie_abi_mr_flag {
+	ROPCIE_ABI_MR_NULL = 1 << 0,
+};
+
+/**
+ * struct ropcie_abi_reg_mr_req - with REG_MR; none, or one of zeros: of user memory
+ * @flags: of &enum ropcie_abi_mr_flag; an unknown one is refused with -EOPNOTSUPP
+ * @reserved: zero, or -EINVAL
+ */
+struct ropcie_abi_reg_mr_req {
+	__u32 flags;
+	__u32 reserved;
+};
+
 /* Most bytes of inline data of a work request. */
 #define ROPCIE_ABI_MAX_INLINE_DATA 1024
 

@@ -27,6 +27,31 @@ struct ibv_mr *ropcie_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	return &vmr->ibv_mr;
 }
 
+struct ibv_mr *ropcie_alloc_null_mr(struct ibv_pd *pd)
+{
+	struct {
+		struct ibv_reg_mr core;
+		struct ropcie_abi_reg_mr_req driver;
+	} cmd = { .driver.flags = ROPCIE_ABI_MR_NULL };
+	struct ib_uverbs_reg_mr_resp resp;
+	struct verbs_mr *vmr;
+	int ret;
+
+	vmr = calloc(1, sizeof(*vmr));
+	if (!vmr)
+		return NULL;
+
+	ret = ibv_cmd_reg_mr(pd, NULL, 0, 0, 0, vmr, &cmd.core, sizeof(cmd),
+			     &resp, sizeof(resp));
+	if (ret) {
+		free(vmr);
+		errno = ret;
+		return NULL;
+	}
+	vmr->mr_type = IBV_MR_TYPE_NULL_MR;
+	return &vmr->ibv_mr;
+}
+
 struct ibv_mr *ropcie_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 				    size_t length, uint64_t iova, int fd,
 				    int access)

@@ -138,6 +138,7 @@ static const struct verbs_context_ops context_ops = {
 	.query_rt_values = query_rt_values,
 	.query_srq = ropcie_query_srq,
 	.reg_dm_mr = ropcie_reg_dm_mr,
+	.alloc_null_mr = ropcie_alloc_null_mr,
 	.reg_dmabuf_mr = ropcie_reg_dmabuf_mr,
 	.reg_mr = ropcie_reg_mr,
 	.req_notify_cq = ropcie_req_notify_cq,

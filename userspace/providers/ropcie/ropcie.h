@@ -168,6 +168,7 @@ struct ibv_mr *ropcie_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm,
 /* mr.c: memory regions and windows, XRC domains */
 struct ibv_mr *ropcie_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			     uint64_t hca_va, int access);
+struct ibv_mr *ropcie_alloc_null_mr(struct ibv_pd *pd);
 struct ibv_mr *ropcie_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 				    size_t length, uint64_t iova, int fd,
 				    int access);
