@@ -2,7 +2,6 @@
 // Work queues: what a flush looks like, what fits into them, what may be posted
 // in which state.
 #include <infiniband/verbs.h>
-#include <poll.h>
 
 #include <array>
 #include <atomic>
@@ -307,22 +306,6 @@ void InlineTooLong(ErrorCase& test) {
   test.Step();
 }
 
-// The next asynchronous event of the context, acknowledged. Reports if none
-// comes.
-std::optional<ibv_event_type> NextEvent(ErrorCase& test) {
-  pollfd ready = {test.device.context->async_fd, POLLIN, 0};
-  if (poll(&ready, 1, PatienceOf(test) * 1000) != 1) {
-    test.report.Expect(false, "no asynchronous event");
-    return std::nullopt;
-  }
-  ibv_async_event event{};
-  CheckErrno(
-      ibv_get_async_event(test.device.context.get(), &event) != 0 ? errno : 0,
-      "ibv_get_async_event");
-  ibv_ack_async_event(&event);
-  return event.event_type;
-}
-
 // A CQ without room for a completion is in error, and so is the QP whose
 // completion was lost. Nobody else is.
 void CqOverflow(ErrorCase& test) {
@@ -534,6 +517,74 @@ void NullRegion(ErrorCase& test) {
   CheckErrno(ibv_dereg_mr(mr), "ibv_dereg_mr");
 }
 
+// SQD: what has begun ends, of which an event tells when it was asked for; what
+// is posted then waits (IBTA 10.3.1.5).
+void Drain(ErrorCase& test) {
+  constexpr uint64_t kSends = 5;
+  const Connection connection = Connect(test.device, test.side, QpConfig());
+  ibv_qp* qp = connection.qp.get();
+  if (!test.requester) {
+    for (uint64_t id = 1; id <= kSends; ++id) {
+      PostRecv(qp, id, {});
+    }
+  }
+  test.Step();
+  if (test.requester) {
+    for (uint64_t id = 1; id < kSends; ++id) {
+      PostSend(qp, id, {});
+    }
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_SQD;
+    attr.en_sqd_async_notify = 1;
+    CheckErrno(
+        ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY),
+        "modify QP to SQD");
+    ExpectEvent(test, IBV_EVENT_SQ_DRAINED);
+    ibv_qp_init_attr init{};
+    CheckErrno(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), "ibv_query_qp");
+    test.report.Expect(attr.qp_state == IBV_QPS_SQD && attr.sq_draining == 0,
+                       "the QP is in state ", attr.qp_state, ", sq_draining ",
+                       int{attr.sq_draining});
+    PostSend(qp, kSends, {});
+  }
+  test.Step();
+  if (test.requester) {
+    ToState(qp, IBV_QPS_RTS);
+    ExpectCompletions(test, connection.send_cq.get(),
+                      Sequence(1, kSends, IBV_WC_SUCCESS), "sends");
+  } else {
+    ExpectCompletions(test, connection.recv_cq.get(),
+                      Sequence(1, kSends, IBV_WC_SUCCESS), "receives");
+  }
+  test.Step();
+}
+
+// A message that comes before RTS: the responder may go on (IBTA 11.6.3.1).
+void Established(ErrorCase& test) {
+  QpConfig config;
+  const CqPtr cq = CreateCq(test.device, 16);
+  const QpPtr qp = CreateQp(test.device, cq.get(), cq.get(), &config);
+  ToInit(qp.get(), config);
+  const QpAddress mine = AddressOf(test.device, qp.get());
+  const QpAddress peer = test.side.channel.Exchange(mine);
+  ibv_qp_attr attr = RtrAttr(test.device, peer, config);
+  CheckErrno(ibv_modify_qp(qp.get(), &attr, kRtrMask), "modify QP to RTR");
+  if (test.requester) {
+    attr = RtsAttr(mine.psn, config);
+    CheckErrno(ibv_modify_qp(qp.get(), &attr, kRtsMask), "modify QP to RTS");
+  } else {
+    PostRecv(qp.get(), 1, {});
+  }
+  test.Step();
+  if (test.requester) {
+    PostSend(qp.get(), 1, {});
+  } else {
+    ExpectEvent(test, IBV_EVENT_COMM_EST);
+  }
+  ExpectCompletions(test, cq.get(), {{1, IBV_WC_SUCCESS}}, "the first message");
+  test.Step();
+}
+
 std::vector<NamedCase> QueueCases() {
   return {
       {"flush in order", FlushInOrder},
@@ -549,6 +600,8 @@ std::vector<NamedCase> QueueCases() {
       {"shared receive queue", SharedReceives},
       {"a CQ overflows", CqOverflow},
       {"the null region", NullRegion},
+      {"a send queue is drained", Drain},
+      {"a message before RTS", Established},
       {"QPs are destroyed while their CQ is polled", DestroyWhilePolled},
   };
 }

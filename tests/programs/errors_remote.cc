@@ -181,6 +181,11 @@ class RemoteTest {
       }
       ExpectCompletions(test_, connection_.recv_cq.get(), right, "receives");
     }
+    if (!Good() && rule_.responder_fails) {
+      ExpectEvent(test_, rule_.status == IBV_WC_REM_INV_REQ_ERR
+                             ? IBV_EVENT_QP_REQ_ERR
+                             : IBV_EVENT_QP_ACCESS_ERR);
+    }
     // A requester that fails for itself has not begun, or tells nobody.
     ExpectState(test_, qp(),
                 Good() || !rule_.responder_fails ? IBV_QPS_RTS : IBV_QPS_ERR);

@@ -4,12 +4,14 @@
 #include "rop_errors.h"
 
 #include <infiniband/verbs.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -166,6 +168,29 @@ void ExpectCompletions(const ErrorCase& test, ibv_cq* cq,
   ibv_wc more{};
   test.report.Expect(ibv_poll_cq(cq, 1, &more) == 0, what,
                      ": one completion too many, of wr_id ", more.wr_id);
+}
+
+std::optional<ibv_event_type> NextEvent(const ErrorCase& test) {
+  pollfd ready = {test.device.context->async_fd, POLLIN, 0};
+  if (poll(&ready, 1, PatienceOf(test) * 1000) != 1) {
+    test.report.Expect(false, "no asynchronous event");
+    return std::nullopt;
+  }
+  ibv_async_event event{};
+  CheckErrno(
+      ibv_get_async_event(test.device.context.get(), &event) != 0 ? errno : 0,
+      "ibv_get_async_event");
+  ibv_ack_async_event(&event);
+  return event.event_type;
+}
+
+void ExpectEvent(const ErrorCase& test, ibv_event_type right) {
+  std::optional<ibv_event_type> event;
+  do {
+    event = NextEvent(test);
+  } while (event && *event == IBV_EVENT_COMM_EST && *event != right);
+  test.report.Expect(event == right, "the event is not '",
+                     ibv_event_type_str(right), "'");
 }
 
 void ExpectState(const ErrorCase& test, ibv_qp* qp, ibv_qp_state right) {

@@ -4,6 +4,7 @@
 #define ROPCIE_TESTS_PROGRAMS_ROP_ERRORS_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,12 @@ void ExpectCompletions(const ErrorCase& test, ibv_cq* cq,
                        const std::vector<Completion>& right,
                        const std::string& what);
 void ExpectState(const ErrorCase& test, ibv_qp* qp, ibv_qp_state right);
+
+// The next asynchronous event of the context, acknowledged. Reports if none
+// comes.
+std::optional<ibv_event_type> NextEvent(const ErrorCase& test);
+// Waits for an event of this kind; a peer that was quicker may raise another.
+void ExpectEvent(const ErrorCase& test, ibv_event_type right);
 
 }  // namespace ropcie
 
