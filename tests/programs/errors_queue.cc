@@ -466,7 +466,7 @@ void SharedReceives(ErrorCase& test) {
 
 // Zeros are sent from the null region, and what it receives is dropped.
 void NullRegion(ErrorCase& test) {
-  constexpr uint32_t kPart = 5000;
+  constexpr size_t kPart = 5000;
   QpConfig config;
   config.cap.max_send_sge = 3;
   config.cap.max_recv_sge = 3;
@@ -487,7 +487,7 @@ void NullRegion(ErrorCase& test) {
   const auto list = [&](uint64_t nowhere) {
     return std::vector<ibv_sge>{
         test.arena.Sge({piece.offset, kPart}),
-        {.addr = nowhere, .length = kPart, .lkey = mr->lkey},
+        {.addr = nowhere, .length = uint32_t{kPart}, .lkey = mr->lkey},
         test.arena.Sge({piece.offset + 2 * kPart, kPart})};
   };
   if (!test.requester) {
@@ -504,7 +504,7 @@ void NullRegion(ErrorCase& test) {
     ExpectCompletions(test, connection.recv_cq.get(),
                       Sequence(1, 2, IBV_WC_SUCCESS), "receives");
     // Zeros came first; the ones that came then were dropped there.
-    for (uint32_t i = 0; i < 3 * kPart; ++i) {
+    for (size_t i = 0; i < 3 * kPart; ++i) {
       const uint8_t right = i / kPart == 1 ? 0 : 1;
       if (bytes[i] != right) {
         test.report.Expect(false, "byte ", i, " is ", int{bytes[i]}, ", not ",
