@@ -93,10 +93,11 @@ void ropcie_pinned_put(struct ropcie_pinned *pinned)
 {
 	if (!refcount_dec_and_test(&pinned->refs))
 		return;
-	if (ropcie_is_odp(pinned))
-		ropcie_odp_uncharge(pinned);
 	/* Until then pages may be taken out of the array (odp.c). */
-	ib_umem_release(pinned->umem);
+	if (ropcie_is_odp(pinned))
+		ropcie_odp_release(pinned);
+	else
+		ib_umem_release(pinned->umem);
 	kvfree(pinned->pages);
 	kfree(pinned);
 }

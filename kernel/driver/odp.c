@@ -12,6 +12,7 @@
 #include <linux/hmm.h>
 #include <linux/magic.h>
 #include <linux/memcontrol.h>
+#include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -21,11 +22,10 @@
 
 #include "odp.h"
 
-/*
- * Most pages that are brought in at once. When the process changes its memory
- * meanwhile, it is all done again.
- */
+/* Most pages that are brought in at once. */
 #define AT_ONCE 16U
+/* How often, when the process changes its memory meanwhile. */
+#define MAX_TRIES 10
 /* Most for one that is missing, and for how long the peer is kept waiting. */
 #define MAX_AHEAD (SZ_1M / PAGE_SIZE)
 #define AHEAD_US 1000
@@ -101,9 +101,13 @@ static bool charge(struct ropcie_pinned *pinned, struct mm_struct *mm, u64 pages
 	return true;
 }
 
-void ropcie_odp_uncharge(struct ropcie_pinned *pinned)
+void ropcie_odp_release(struct ropcie_pinned *pinned)
 {
+	struct ib_device *ibdev = pinned->umem->ibdev;
+
 	atomic64_sub(pinned->table_pages, &pinned->umem->owning_mm->pinned_vm);
+	ib_umem_release(pinned->umem);
+	put_device(&ibdev->dev);
 }
 
 struct ropcie_pinned *ropcie_odp_pin(struct ib_device *ibdev, u64 start,
@@ -141,6 +145,8 @@ struct ropcie_pinned *ropcie_odp_pin(struct ib_device *ibdev, u64 start,
 		ret = PTR_ERR(odp);
 		goto err_pages;
 	}
+	/* Memory that never comes may outlive the device. */
+	get_device(&ibdev->dev);
 	pinned->umem = &odp->umem;
 	odp->private = pinned;
 	return pinned;
@@ -169,32 +175,31 @@ static bool reachable(struct page *page)
 }
 
 /*
- * See that pages are there; without @fault only those that the process has. What a
- * region lets anybody write to is there only as long as it is writable. Return: 0
- * or a negative errno.
+ * Take what the process has of @num pages. What a region lets anybody write to is
+ * there only as long as it is writable. Return: 0; -EFAULT when there is what no
+ * region can show.
  */
-static int bring_in(struct ropcie_pinned *pinned, u64 first, u64 num, bool fault)
+static int look(struct ropcie_pinned *pinned, u64 first, u64 num)
 {
 	struct ib_umem_odp *odp = to_ib_umem_odp(pinned->umem);
 	u64 start = ib_umem_start(odp) + (first << PAGE_SHIFT);
 	unsigned long pfn, need = HMM_PFN_VALID;
-	u64 access = ODP_READ_ALLOWED_BIT;
 	u64 idx;
 	int ret;
 
 	/* Another one would write to odp->pfn_list before it is sure. */
 	lockdep_assert_held(&pinned->bringing);
-	if (odp->umem.writable) {
+	if (odp->umem.writable)
 		need |= HMM_PFN_WRITE;
-		access |= ODP_WRITE_ALLOWED_BIT;
-	}
-	ret = ib_umem_odp_map_dma_and_lock(odp, start, num << PAGE_SHIFT, access,
-					   fault);
+	ret = ib_umem_odp_map_dma_and_lock(odp, start, num << PAGE_SHIFT,
+					   ODP_READ_ALLOWED_BIT, false);
 	if (ret < 0)
 		return ret;
 	ret = 0;
 	for (idx = first; idx < first + num; idx++) {
 		pfn = odp->pfn_list[idx];
+		if (pfn & HMM_PFN_ERROR)
+			ret = -EFAULT;
 		if ((pfn & need) != need)
 			continue;
 		if (!reachable(hmm_pfn_to_page(pfn))) {
@@ -206,6 +211,65 @@ static int bring_in(struct ropcie_pinned *pinned, u64 first, u64 num, bool fault
 	}
 	mutex_unlock(&odp->umem_mutex);
 	return ret;
+}
+
+/*
+ * As if the process had touched those of @num pages that are not there. While one
+ * is waited for the address space is not locked. Return: 0 or a negative errno.
+ */
+static int touch(struct ropcie_pinned *pinned, u64 first, u64 num)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(pinned->umem);
+	struct mm_struct *mm = odp->umem.owning_mm;
+	unsigned int flags = FAULT_FLAG_REMOTE;
+	bool unlocked;
+	int ret;
+	u64 idx;
+
+	if (odp->umem.writable)
+		flags |= FAULT_FLAG_WRITE;
+	if (!mmget_not_zero(mm))
+		return -EINVAL;
+	ret = mmap_read_lock_killable(mm);
+	if (ret)
+		goto out;
+	for (idx = first; idx < first + num && !ret; idx++)
+		if (!READ_ONCE(pinned->pages[idx]))
+			ret = fixup_user_fault(mm, ib_umem_start(odp) +
+					       (idx << PAGE_SHIFT), flags,
+					       &unlocked);
+	mmap_read_unlock(mm);
+out:
+	mmput_async(mm);
+	return ret;
+}
+
+static bool all_there(struct ropcie_pinned *pinned, u64 first, u64 num)
+{
+	u64 idx;
+
+	for (idx = first; idx < first + num; idx++)
+		if (!READ_ONCE(pinned->pages[idx]))
+			return false;
+	return true;
+}
+
+/*
+ * See that pages are there. Return: 0; -EBUSY when they go as fast as they come, or
+ * another negative errno.
+ */
+static int bring_in(struct ropcie_pinned *pinned, u64 first, u64 num)
+{
+	int tries, ret;
+
+	for (tries = 0; tries < MAX_TRIES; tries++) {
+		ret = touch(pinned, first, num);
+		if (!ret)
+			ret = look(pinned, first, num);
+		if (ret || all_there(pinned, first, num))
+			return ret;
+	}
+	return -EBUSY;
 }
 
 /*
@@ -222,16 +286,16 @@ static int bring_in_ahead(struct ropcie_pinned *pinned, u64 first, u32 num)
 		if (done && ktime_us_delta(ktime_get(), start) > AHEAD_US)
 			return 0;
 		n = min_t(u32, num - done, AT_ONCE);
-		ret = bring_in(pinned, first + done, n, true);
+		ret = bring_in(pinned, first + done, n);
 		/* What lies ahead may be no memory. */
 		if (ret && !done)
-			return bring_in(pinned, first, 1, true);
+			return bring_in(pinned, first, 1);
 	}
 	return 0;
 }
 
 /* For the process whose memory it is, as if it had touched it. */
-static int bring_in_for_owner(struct ropcie_paging *p)
+static int bring_in_for_owner(struct ropcie_page_in *p)
 {
 	struct mem_cgroup *memcg, *before;
 	int ret;
@@ -246,33 +310,49 @@ static int bring_in_for_owner(struct ropcie_paging *p)
 	return ret;
 }
 
-static void paging_work(struct work_struct *work)
+static void paging_put(struct ropcie_paging *paging)
 {
-	struct ropcie_paging *p = container_of(work, struct ropcie_paging, work);
-	struct ropcie_qp *qp = p->qp;
-	bool responder = p == &qp->paging[ROPCIE_RESPONDER];
-	int ret = bring_in_for_owner(p);
+	if (refcount_dec_and_test(&paging->refs))
+		kfree(paging);
+}
 
-	ropcie_pinned_put(p->pinned);
-	spin_lock_bh(&qp->lock);
+/* The queue pair goes on. Under the lock that keeps it here. */
+static void brought_in(struct ropcie_qp *qp, struct ropcie_page_in *p, int ret)
+{
+	spin_lock(&qp->lock);
 	p->busy = false;
 	/* Memory that is in motion is met again. */
 	p->failed = ret && ret != -EBUSY && !p->forget;
-	if (responder)
+	if (p == &qp->paging->sides[ROPCIE_RESPONDER])
 		ropcie_rsp_there(&qp->rsp);
 	else if (p->fetch)
 		ropcie_req_fetch_again(&qp->req);
 	p->fetch = false;
 	p->forget = false;
-	spin_unlock_bh(&qp->lock);
+	spin_unlock(&qp->lock);
 	ropcie_qp_schedule(qp);
-	ropcie_qp_put(qp);
+}
+
+static void paging_work(struct work_struct *work)
+{
+	struct ropcie_page_in *p = container_of(work, struct ropcie_page_in, work);
+	struct ropcie_paging *paging = p->paging;
+	int ret = bring_in_for_owner(p);
+
+	ropcie_pinned_put(p->pinned);
+	spin_lock_bh(&paging->lock);
+	if (paging->qp)
+		brought_in(paging->qp, p, ret);
+	else
+		module_put(THIS_MODULE);
+	spin_unlock_bh(&paging->lock);
+	paging_put(paging);
 }
 
 int ropcie_odp_missing(struct ropcie_qp *qp, enum ropcie_side side,
 		       struct ropcie_mr *mr, u64 addr, u64 ahead)
 {
-	struct ropcie_paging *p = &qp->paging[side];
+	struct ropcie_page_in *p = &qp->paging->sides[side];
 	struct ropcie_pinned *pinned = mr->shows ? mr->shows->pinned :
 						    mr->pinned;
 	u64 pos = addr - mr->core.iova + mr->core.offset;
@@ -298,29 +378,37 @@ int ropcie_odp_missing(struct ropcie_qp *qp, enum ropcie_side side,
 	p->num = clamp_t(u64, DIV_ROUND_UP(offset_in_page(pos) + ahead, PAGE_SIZE),
 			 1, min_t(u64, behind, MAX_AHEAD));
 	refcount_inc(&pinned->refs);
-	refcount_inc(&qp->refs);
+	refcount_inc(&p->paging->refs);
 	queue_work(queue, &p->work);
 	return -EINPROGRESS;
 }
 
-void ropcie_odp_init_qp(struct ropcie_qp *qp)
+int ropcie_odp_init_qp(struct ropcie_qp *qp)
 {
+	struct ropcie_paging *paging = kzalloc(sizeof(*paging), ROPCIE_GFP_USER);
 	int side;
 
-	for (side = 0; side < ARRAY_SIZE(qp->paging); side++) {
-		INIT_WORK(&qp->paging[side].work, paging_work);
-		qp->paging[side].qp = qp;
+	if (!paging)
+		return -ENOMEM;
+	refcount_set(&paging->refs, 1);
+	spin_lock_init(&paging->lock);
+	paging->qp = qp;
+	for (side = 0; side < ROPCIE_SIDES; side++) {
+		INIT_WORK(&paging->sides[side].work, paging_work);
+		paging->sides[side].paging = paging;
 	}
+	qp->paging = paging;
+	return 0;
 }
 
 void ropcie_odp_reset_qp(struct ropcie_qp *qp)
 {
-	struct ropcie_paging *p;
+	struct ropcie_page_in *p;
 	struct ropcie_pinned *pinned;
 	int side;
 
-	for (side = 0; side < ARRAY_SIZE(qp->paging); side++) {
-		p = &qp->paging[side];
+	for (side = 0; side < ROPCIE_SIDES; side++) {
+		p = &qp->paging->sides[side];
 		pinned = NULL;
 		spin_lock_bh(&qp->lock);
 		/* One that has begun ends on its own; nothing comes of it. */
@@ -334,9 +422,24 @@ void ropcie_odp_reset_qp(struct ropcie_qp *qp)
 		spin_unlock_bh(&qp->lock);
 		if (pinned) {
 			ropcie_pinned_put(pinned);
-			ropcie_qp_put(qp);
+			paging_put(p->paging);
 		}
 	}
+}
+
+void ropcie_odp_exit_qp(struct ropcie_qp *qp)
+{
+	struct ropcie_paging *paging = qp->paging;
+	int side;
+
+	spin_lock_bh(&paging->lock);
+	paging->qp = NULL;
+	/* Without a queue pair they keep the module: rmmod says that it is used. */
+	for (side = 0; side < ROPCIE_SIDES; side++)
+		if (paging->sides[side].busy)
+			__module_get(THIS_MODULE);
+	spin_unlock_bh(&paging->lock);
+	paging_put(paging);
 }
 
 /*
@@ -385,7 +488,8 @@ static int advise(struct ropcie_pinned *pinned, u64 pos, u32 length, bool fault)
 		num = min_t(u64, end - first, AT_ONCE);
 		if (mutex_lock_killable(&pinned->bringing))
 			return -EINTR;
-		ret = bring_in(pinned, first, num, fault);
+		ret = fault ? bring_in(pinned, first, num) :
+			      look(pinned, first, num);
 		mutex_unlock(&pinned->bringing);
 		if (fatal_signal_pending(current))
 			return -EINTR;
@@ -396,7 +500,7 @@ static int advise(struct ropcie_pinned *pinned, u64 pos, u32 length, bool fault)
 
 /*
  * Whoever has not asked to wait does so too. What is brought in to be read may be
- * written as well, if the region may: see bring_in().
+ * written as well, if the region may: see look().
  */
 int ropcie_advise_mr(struct ib_pd *ibpd, enum ib_uverbs_advise_mr_advice advice,
 		     u32 flags, struct ib_sge *list, u32 num,

@@ -27,8 +27,8 @@
 struct ropcie_pinned *ropcie_odp_pin(struct ib_device *ibdev, u64 start,
 				     u64 length, int access);
 
-/* It counts for its process no more. */
-void ropcie_odp_uncharge(struct ropcie_pinned *pinned);
+/* Gives up pinned->umem, which counts for its process no more. */
+void ropcie_odp_release(struct ropcie_pinned *pinned);
 
 /* Is this memory brought in on demand? */
 static inline bool ropcie_is_odp(const struct ropcie_pinned *pinned)
@@ -54,20 +54,28 @@ int ropcie_odp_missing(struct ropcie_qp *qp, enum ropcie_side side,
 static inline bool ropcie_odp_busy(const struct ropcie_qp *qp,
 				   enum ropcie_side side)
 {
-	return qp->paging[side].busy;
+	return qp->paging->sides[side].busy;
 }
 
 /**
  * ropcie_odp_init_qp() - before the queue pair can meet a region
  * @qp: queue pair
+ *
+ * Return: 0 or -ENOMEM.
  */
-void ropcie_odp_init_qp(struct ropcie_qp *qp);
+int ropcie_odp_init_qp(struct ropcie_qp *qp);
 
 /**
  * ropcie_odp_reset_qp() - forget what it waits for (to RESET)
  * @qp: queue pair, in RESET; not under its lock
  */
 void ropcie_odp_reset_qp(struct ropcie_qp *qp);
+
+/**
+ * ropcie_odp_exit_qp() - the queue pair goes, and waits for no memory
+ * @qp: queue pair, in RESET
+ */
+void ropcie_odp_exit_qp(struct ropcie_qp *qp);
 
 /* ib_device_ops.advise_mr */
 int ropcie_advise_mr(struct ib_pd *ibpd, enum ib_uverbs_advise_mr_advice advice,

@@ -234,7 +234,6 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	spin_lock_init(&qp->lock);
 	spin_lock_init(&qp->sq_lock);
 	mutex_init(&qp->mutex);
-	ropcie_odp_init_qp(qp);
 	INIT_LIST_HEAD(&qp->windows);
 	INIT_LIST_HEAD(&qp->ready);
 	INIT_LIST_HEAD(&qp->blocked);
@@ -247,15 +246,22 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		return ret;
 	if (mapped)
 		ret = map_queues(qp, udata);
-	if (!ret) {
-		mutex_lock(&dev->qp_mutex);
-		/* Core makes XRC's targets for processes, in its own name. */
-		ret = name_qp(dev, qp,
-			      udata || init->qp_type == IB_QPT_XRC_TGT);
-		mutex_unlock(&dev->qp_mutex);
-	}
+	if (!ret)
+		ret = ropcie_odp_init_qp(qp);
 	if (ret)
-		free_queues(qp);
+		goto err_queues;
+	mutex_lock(&dev->qp_mutex);
+	/* Core makes XRC's targets for processes, in its own name. */
+	ret = name_qp(dev, qp, udata || init->qp_type == IB_QPT_XRC_TGT);
+	mutex_unlock(&dev->qp_mutex);
+	if (ret)
+		goto err_odp;
+	return 0;
+
+err_odp:
+	ropcie_odp_exit_qp(qp);
+err_queues:
+	free_queues(qp);
 	return ret;
 }
 
@@ -657,6 +663,7 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	ropcie_leave_groups(qp);
 	mutex_unlock(&dev->qp_mutex);
 
+	ropcie_odp_exit_qp(qp);
 	ropcie_qp_put(qp);
 	wait_for_completion(&qp->unused);
 	mutex_lock(&dev->qp_mutex);

@@ -448,10 +448,10 @@ enum ropcie_qp_flag {
 enum ropcie_side { ROPCIE_REQUESTER, ROPCIE_RESPONDER, ROPCIE_SIDES };
 
 /**
- * struct ropcie_paging - memory that one side of a queue pair waits for (odp.c);
+ * struct ropcie_page_in - memory that one side of a queue pair waits for (odp.c);
  *	under qp->lock
  * @work: brings it in
- * @qp: queue pair; with a reference while @busy
+ * @paging: that of the queue pair; with a reference while @busy
  * @pinned: the memory; with a reference while @busy
  * @key: of the region
  * @first: its first page that is missing
@@ -461,9 +461,9 @@ enum ropcie_side { ROPCIE_REQUESTER, ROPCIE_RESPONDER, ROPCIE_SIDES };
  * @fetch: data that the requester asked for have to be asked for again then
  * @forget: the queue pair was reset meanwhile
  */
-struct ropcie_paging {
+struct ropcie_page_in {
 	struct work_struct work;
-	struct ropcie_qp *qp;
+	struct ropcie_paging *paging;
 	struct ropcie_pinned *pinned;
 	u32 key;
 	u64 first;
@@ -472,6 +472,21 @@ struct ropcie_paging {
 	bool failed;
 	bool fetch;
 	bool forget;
+};
+
+/**
+ * struct ropcie_paging - what a queue pair waits for; memory that never comes may
+ *	outlive it
+ * @refs: the queue pair and the works that are under way
+ * @lock: guards @qp; taken before qp->lock
+ * @qp: queue pair, or NULL when it is gone
+ * @sides: of enum ropcie_side
+ */
+struct ropcie_paging {
+	refcount_t refs;
+	spinlock_t lock; /* guards qp */
+	struct ropcie_qp *qp;
+	struct ropcie_page_in sides[ROPCIE_SIDES];
 };
 
 /**
@@ -568,7 +583,7 @@ struct ropcie_qp {
 	struct hrtimer timer;
 	u64 timer_at;
 	bool sq_drained;
-	struct ropcie_paging paging[ROPCIE_SIDES];
+	struct ropcie_paging *paging;
 };
 
 /**

@@ -502,7 +502,7 @@ static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 	ret = ropcie_place(qp, ROPCIE_REQUESTER, qp->ibqp.pd, at.wqe->sge,
 			   at.wqe->num_sge, at.off, rec);
 	if (ret == -EINPROGRESS)
-		qp->paging[ROPCIE_REQUESTER].fetch = true;
+		qp->paging->sides[ROPCIE_REQUESTER].fetch = true;
 	else if (ret)
 		ropcie_req_fail(&qp->req, ROPCIE_WC_LOC_PROT_ERR);
 	else

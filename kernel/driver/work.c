@@ -144,7 +144,7 @@ static void check_deadline(struct ropcie_qp *qp)
 	if (now < qp->req.deadline)
 		return;
 	/* An answer has come that has no memory yet: the other end is not late. */
-	if (!qp->req.rnr_wait && qp->paging[ROPCIE_REQUESTER].fetch) {
+	if (!qp->req.rnr_wait && qp->paging->sides[ROPCIE_REQUESTER].fetch) {
 		qp->req.deadline = now + qp->req.attr.timeout_ns;
 		return;
 	}

@@ -23,6 +23,7 @@ struct Options {
   int timeout_s = 60;     // for each thing that is waited for
   int rounds = 0;         // 0: the program's own number
   int qps = 100;          // rop_many_qps, rop_hog
+  std::string stuck;      // rop_odp: a file whose pages do not come
   bool quick = false;     // fewer of the large and slow cases
   bool tolerate = false;  // differences from the standard are only printed
   bool peer_may_die = false;

@@ -5,6 +5,9 @@
 // has moved, that comes and goes all the while, and that is none.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -96,11 +99,98 @@ class Memory {
   uint8_t* begin_;
 };
 
+// Gives memory its pages as they are missed: zeros, and their number in front.
+class Supplier {
+ public:
+  explicit Supplier(const Memory& memory)
+      : memory_(memory),
+        file_(static_cast<int>(
+            syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK))) {
+    if (file_ < 0) {
+      return;
+    }
+    uffdio_api api{};
+    api.api = UFFD_API;
+    Control(UFFDIO_API, &api);
+    uffdio_register range{};
+    range.range = {memory.Address(), memory.length()};
+    range.mode = UFFDIO_REGISTER_MODE_MISSING;
+    Control(UFFDIO_REGISTER, &range);
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~Supplier() {
+    stop_ = true;
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+    close(file_);
+  }
+  Supplier(const Supplier&) = delete;
+  Supplier(Supplier&&) = delete;
+  Supplier& operator=(const Supplier&) = delete;
+  Supplier& operator=(Supplier&&) = delete;
+
+  [[nodiscard]] bool works() const { return file_ >= 0; }
+
+ private:
+  void Control(uint64_t request, void* data) const {
+    CheckErrno(ioctl(file_, request, data) != 0 ? errno : 0, "userfaultfd");
+  }
+
+  void Serve() {
+    constexpr int kPollMs = 100;
+    std::vector<uint8_t> page(kPage);
+    while (!stop_) {
+      pollfd ready{file_, POLLIN, 0};
+      uffd_msg message{};
+      if (poll(&ready, 1, kPollMs) <= 0 ||
+          read(file_, &message, sizeof(message)) !=
+              static_cast<ssize_t>(sizeof(message))) {
+        continue;
+      }
+      const uint64_t address = message.arg.pagefault.address / kPage * kPage;
+      const uint64_t number = (address - memory_.Address()) / kPage;
+      std::memcpy(page.data(), &number, sizeof(number));
+      uffdio_copy copy{};
+      copy.dst = address;
+      copy.src = reinterpret_cast<uintptr_t>(page.data());
+      copy.len = kPage;
+      if (ioctl(file_, UFFDIO_COPY, &copy) != 0 && errno != EEXIST) {
+        CheckErrno(errno, "UFFDIO_COPY");
+      }
+    }
+  }
+
+  const Memory& memory_;
+  int file_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
 // How the peer reaches a region.
 struct Target {
   uint64_t addr;
   uint32_t rkey;
 };
+
+void PostOneSided(const Connection& connection, ibv_wr_opcode opcode,
+                  ibv_sge sge, const Target& peer, size_t offset) {
+  ibv_send_wr wr{};
+  wr.opcode = opcode;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    wr.wr.atomic.remote_addr = peer.addr + offset;
+    wr.wr.atomic.rkey = peer.rkey;
+    wr.wr.atomic.compare_add = 5;
+  } else {
+    wr.wr.rdma.remote_addr = peer.addr + offset;
+    wr.wr.rdma.rkey = peer.rkey;
+  }
+  ibv_send_wr* bad = nullptr;
+  CheckErrno(ibv_post_send(connection.qp.get(), &wr, &bad), "posting");
+}
 
 class Paging {
  public:
@@ -127,6 +217,7 @@ class Paging {
     SharedReceives();
     ReadOnly();
     Secret();
+    Supplied();
     Advice();
     Refused();
     std::cout << "on-demand paging: every byte is right\n";
@@ -166,21 +257,7 @@ class Paging {
 
   ibv_wc Do(ibv_wr_opcode opcode, ibv_sge sge, const Target& peer,
             size_t offset) {
-    ibv_send_wr wr{};
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-      wr.wr.atomic.remote_addr = peer.addr + offset;
-      wr.wr.atomic.rkey = peer.rkey;
-      wr.wr.atomic.compare_add = 5;
-    } else {
-      wr.wr.rdma.remote_addr = peer.addr + offset;
-      wr.wr.rdma.rkey = peer.rkey;
-    }
-    ibv_send_wr* bad = nullptr;
-    CheckErrno(ibv_post_send(connection_->qp.get(), &wr, &bad), "posting");
+    PostOneSided(*connection_, opcode, sge, peer, offset);
     return WaitFor(connection_->send_cq.get(), 1, side_.options.timeout_s,
                    Text("operation ", int{opcode}))
         .front();
@@ -681,6 +758,33 @@ class Paging {
 #endif
   }
 
+  // Memory that another thread of the process brings when it is missed.
+  void Supplied() {
+    Memory memory(64 * kPage);
+    memory.Replace();
+    const Supplier supplier(memory);
+    if (!side_.channel.Exchange(supplier.works()) || !supplier.works()) {
+      std::cout << "userfaultfd: this kernel has none, not tested\n";
+      return;
+    }
+    const MrPtr mr = Register(memory);
+    const Target peer =
+        side_.channel.Exchange(Target{memory.Address(), mr->rkey});
+    const Memory own(memory.length());
+    const MrPtr own_mr = Register(own);
+    Renew();
+    InTurn(
+        [&] {
+          Succeed(IBV_WR_RDMA_READ, Sge(own, own_mr, 0, own.length()), peer, 0);
+          for (uint64_t page = 0; page * kPage < own.length(); page++) {
+            uint64_t number = 0;
+            std::memcpy(&number, own.At(page * kPage), sizeof(number));
+            Check(number == page, "page ", page, " came as ", number);
+          }
+        },
+        [] {});
+  }
+
   int Advise(ibv_advise_mr_advice advice, ibv_sge sge,
              uint32_t flags = IBV_ADVISE_MR_FLAG_FLUSH) const {
     return ibv_advise_mr(device_.pd.get(), advice, flags, &sge, 1);
@@ -739,7 +843,51 @@ class Paging {
   int child_pipe_ = -1;
 };
 
-void Run(Side& side) { Paging(side).Run(); }
+// Both ends of two connections wait for memory that never comes. One is
+// destroyed while it does, the other left to the kernel.
+void Stuck(Side& side) {
+  constexpr int kWait = 1;  // s
+  const int file = open(side.options.stuck.c_str(), O_RDONLY | O_CLOEXEC);
+  CheckErrno(file < 0 ? errno : 0, side.options.stuck);
+  void* const memory = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, file, 0);
+  CheckErrno(memory == MAP_FAILED ? errno : 0, "mmap of ", side.options.stuck);
+  const Device device = OpenDevice(side);
+  const MrPtr mr =
+      RegisterMr(device, memory, kPage, IBV_ACCESS_REMOTE_READ | kOnDemand);
+  const Memory own(kPage);
+  const MrPtr own_mr = RegisterMr(device, own.At(), kPage);
+  const Target peer = side.channel.Exchange(
+      Target{reinterpret_cast<uintptr_t>(memory), mr->rkey});
+  QpConfig config;
+  config.access = IBV_ACCESS_REMOTE_READ;
+  config.rd_atomic = 1;
+  std::optional<Connection> sends = Connect(device, side, config);
+  const Connection reads = Connect(device, side, config);
+  PostRecv(sends->qp.get(), 1, {{own.Address(), kPage, own_mr->lkey}});
+  side.channel.Barrier(1);
+  PostSend(sends->qp.get(), 2,
+           {{reinterpret_cast<uintptr_t>(memory), kPage, mr->lkey}});
+  PostOneSided(reads, IBV_WR_RDMA_READ, {own.Address(), kPage, own_mr->lkey},
+               peer, 0);
+  sleep(kWait);
+  ibv_wc wc{};
+  for (ibv_cq* const cq : {sends->send_cq.get(), reads.send_cq.get()}) {
+    Check(ibv_poll_cq(cq, 1, &wc) == 0,
+          "memory came that does not: ", ibv_wc_status_str(wc.status));
+  }
+  side.channel.Barrier(2);
+  sends.reset();
+  side.channel.Barrier(3);
+  _exit(0);
+}
+
+void Run(Side& side) {
+  if (side.options.stuck.empty()) {
+    Paging(side).Run();
+  } else {
+    Stuck(side);
+  }
+}
 
 }  // namespace
 }  // namespace ropcie

@@ -1,0 +1,53 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 1 --link loopback --packages dmsetup
+#
+# On-demand memory that never comes: a file on a block device that is suspended.
+# Programs end, queue pairs and devices go, and the module says that it is used
+# until the block device answers.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+
+disk=odp-stuck
+driver=/sys/bus/ropcie/drivers/ropcie
+
+suspended() {
+	dmsetup suspend --nolockfs --noflush "$disk"
+}
+
+# The program ends while its memory does not come.
+run_stuck() {
+	# Nothing of it is in the page cache.
+	echo 1 >/proc/sys/vm/drop_caches
+	suspended
+	timeout "$patience" rop_odp --stuck "/dev/mapper/$disk" ||
+		fail "rop_odp --stuck ended with status $?"
+	expect_no_user_objects "memory that does not come"
+}
+
+there() {
+	compgen -G '/sys/class/infiniband/ropcie*' >/dev/null
+}
+
+dmsetup --noudevsync create "$disk" --table "0 8192 zero"
+dmsetup --noudevsync mknodes
+run_stuck
+! rmmod ropcie 2>/dev/null || fail "ropcie unloads under its own work"
+dmsetup resume "$disk"
+pass "queue pairs do not wait for memory"
+
+# The same with devices that go.
+run_stuck
+for device in "$driver"/ropcie*; do
+	# shellcheck disable=SC2016 # for the inner shell
+	timeout "$patience" sh -c 'echo "$1" >"$2/unbind"' - "${device##*/}" "$driver" ||
+		fail "${device##*/} does not go while memory does not come"
+done
+! there || fail "devices are left: $(ls /sys/class/infiniband)"
+dmsetup resume "$disk"
+retry "$patience" rmmod ropcie 2>/dev/null ||
+	fail "ropcie does not unload after the memory came"
+insmod "$MODDIR/driver/ropcie.ko"
+retry "$patience" there || fail "no device"
+dmsetup --noudevsync remove "$disk"
+pass "devices and modules go"
