@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Which kernel the guests boot, and the tree its modules are built against.
 
-Owns the cache of kernels. Knows nothing of guests; how the debug kernel is
+Owns the cache of kernels. Knows nothing of guests; how the lab's own kernels are
 made is debug_kernel's.
 """
 
@@ -73,14 +73,14 @@ def stock(series):
     return Kernel(release, image, modules, f"/lib/modules/{release}/build")
 
 
-def debug():
-    """The debug kernel, built at first use and kept."""
-    with procs.locked(os.path.join(cache_dir("kernels"), ".lock-debug")):
-        release, tree, root = debug_kernel.ensure()
+def checked(name):
+    """A kernel of the lab's own, with checkers, built at first use and kept."""
+    with procs.locked(os.path.join(cache_dir("kernels"), f".lock-{name}")):
+        release, tree, root = debug_kernel.ensure(name)
     return Kernel(release, os.path.join(tree, "arch/x86/boot/bzImage"),
                   os.path.join(root, "lib", "modules", release), tree, debug=True)
 
 
 def find(name):
     """The kernel for the option --kernel."""
-    return debug() if name == "debug" else stock(name)
+    return checked(name) if name in debug_kernel.NAMES else stock(name)

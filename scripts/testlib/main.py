@@ -30,7 +30,7 @@ def _parse(argv):
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="what takes under 5 minutes")
     parser.add_argument("--list", action="store_true", help="show the suites and guest tests")
-    parser.add_argument("--kernel", type=kernel_series, metavar="SERIES|debug",
+    parser.add_argument("--kernel", type=kernel_series, metavar="SERIES|debug|kcsan",
                         help="kernel of the guests (default: each suite's)")
     parser.add_argument("--log-dir", metavar="DIR", help="where to keep the logs (default: in build/test-logs)")
     parser.add_argument("suites", nargs="*", metavar="SUITE")

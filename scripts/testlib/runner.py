@@ -8,7 +8,7 @@ import os
 import subprocess
 import time
 
-from lablib import procs
+from lablib import debug_kernel, procs
 from lablib.common import TOP
 
 from . import guests, result
@@ -89,7 +89,7 @@ class Runner:
         names = logs + ".list"
         with open(names, "w", encoding="utf-8") as text:
             text.write(guests.batch_list(tests))
-        limit = max(1800 if kernel == "debug" else 600, tests[0].timeout())
+        limit = max(1800 if kernel in debug_kernel.NAMES else 600, tests[0].timeout())
         options = (*tests[0].options, "--timeout", str(limit * len(tests)))
         script = os.path.join(TOP, "scripts", "testlib", "batch")
         command = guests.lab_command(kernel, logs, options, script, names, str(limit))

@@ -60,11 +60,11 @@ class DebugConfiguration(unittest.TestCase):
                          ["CONFIG_B=m", 'CONFIG_C="x"'])
 
     def test_every_promised_checker_is_asked_for(self):
-        with open(debug_kernel.FRAGMENT, encoding="ascii") as text:
-            asked = text.read().split()
+        asked = [line.strip() for line in debug_kernel.asked("debug")]
         for option in ("KASAN", "UBSAN", "PROVE_LOCKING", "PROVE_RCU", "DEBUG_ATOMIC_SLEEP",
                        "DEBUG_OBJECTS", "DEBUG_KMEMLEAK", "FAULT_INJECTION"):
             self.assertIn(f"CONFIG_{option}=y", asked)
+        self.assertIn("CONFIG_KCSAN=y\n", debug_kernel.asked("kcsan"))
 
 
 class Sizes(unittest.TestCase):

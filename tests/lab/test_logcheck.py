@@ -34,9 +34,11 @@ BAD = """\
 [   12.345678] Out of memory: Killed process 100 (ib_send_bw)
 [   12.345678] [    T100] WARNING: CPU: 0 PID: 100 at foo.c:1 foo+0x1/0x2
 [   12.345678][  T100] BUG: KASAN: slab-out-of-bounds in foo+0x1/0x2
+[   12.345678] BUG: KCSAN: data-race in ropcie_poll_cq+0x1/0x2 [ropcie] / cpu_idle+0x1/0x2
 """
 
 GOOD = """\
+[   12.345678] BUG: KCSAN: data-race in tick_nohz_stop_tick / tick_sched_timer
 [    0.000000] Linux version 6.1.0-56-amd64
 [    0.000000] Kernel command line: console=ttyS0 quiet panic=-1
 [    0.000000] software IO TLB: area num 2.
