@@ -147,7 +147,7 @@ disk_io() {
 	local disk=$1 status=0
 
 	shift
-	timeout 120 fio --name=io --filename="$disk" --allow_file_create=0 --direct=1 --ioengine=libaio \
+	timeout "$((2 * patience))" fio --name=io --filename="$disk" --allow_file_create=0 --direct=1 --ioengine=libaio \
 		--verify=crc32c --verify_fatal=1 --group_reporting --minimal "$@" \
 		>"$LAB_OUT/fio" 2>&1 || status=$?
 	[ $status = 0 ] || {
