@@ -97,6 +97,8 @@ static void move_completions(struct ropcie_cq *to, const struct ropcie_cq *from,
 		to->uring.next = from->uring.next;
 		WRITE_ONCE(to->uring.ctl->wake,
 			   READ_ONCE(from->uring.ctl->wake));
+		WRITE_ONCE(to->uring.ctl->told,
+			   READ_ONCE(from->uring.ctl->told));
 		WRITE_ONCE(to->uring.ctl->tail, first);
 		/* As in ropcie_uring_put(). */
 		smp_store_release(&to->uring.ctl->head, to->uring.next);
@@ -242,6 +244,8 @@ void ropcie_cq_forget(struct ropcie_cq *cq, const struct ib_qp *ibqp)
 		to++;
 	}
 	WRITE_ONCE(cq->head, to);
+	/* What moved may be what no event has told of. */
+	cq->left = cq->tail != to;
 	spin_unlock_irqrestore(&cq->lock, flags);
 }
 
@@ -300,6 +304,8 @@ static bool arm(struct ropcie_cq *cq, enum ib_cq_notify_flags flags)
 	if (missed && (cq->shared || cq->left || cq->told != cq->head) &&
 	    !(flags & IB_CQ_REPORT_MISSED_EVENTS) && wants_event(cq, false))
 		tasklet_schedule(&cq->notify);
+	/* Who asks again without a poll in between has forgotten that event. */
+	cq->left = missed;
 	spin_unlock_irqrestore(&cq->lock, irq);
 	return missed;
 }

@@ -9,6 +9,7 @@
  * pages out of the array, waits for RCU, and only then gives them up. So copies need
  * neither a lock nor a reference to a page.
  */
+#include <linux/delay.h>
 #include <linux/hmm.h>
 #include <linux/magic.h>
 #include <linux/memcontrol.h>
@@ -130,7 +131,7 @@ struct ropcie_pinned *ropcie_odp_pin(struct ib_device *ibdev, u64 start,
 	if (!pinned)
 		return ERR_PTR(-ENOMEM);
 	refcount_set(&pinned->refs, 1);
-	mutex_init(&pinned->bringing);
+	mutex_init(&pinned->looking);
 	ret = -ENOMEM;
 	if (!charge(pinned, mm, num))
 		goto err_free;
@@ -187,16 +188,19 @@ static int look(struct ropcie_pinned *pinned, u64 first, u64 num)
 	u64 idx;
 	int ret;
 
-	/* Another one would write to odp->pfn_list before it is sure. */
-	lockdep_assert_held(&pinned->bringing);
 	if (odp->umem.writable)
 		need |= HMM_PFN_WRITE;
+	/* Another one would write to odp->pfn_list before it is sure. */
+	mutex_lock(&pinned->looking);
 	ret = ib_umem_odp_map_dma_and_lock(odp, start, num << PAGE_SHIFT,
 					   ODP_READ_ALLOWED_BIT, false);
 	if (ret < 0)
-		return ret;
+		goto out;
 	ret = 0;
 	for (idx = first; idx < first + num; idx++) {
+		/* Else they count as written to when they are given up. */
+		if (!odp->umem.writable)
+			odp->dma_list[idx] &= ~ODP_WRITE_ALLOWED_BIT;
 		pfn = odp->pfn_list[idx];
 		if (pfn & HMM_PFN_ERROR)
 			ret = -EFAULT;
@@ -210,19 +214,22 @@ static int look(struct ropcie_pinned *pinned, u64 first, u64 num)
 			   page_address(hmm_pfn_to_page(pfn)));
 	}
 	mutex_unlock(&odp->umem_mutex);
+out:
+	mutex_unlock(&pinned->looking);
 	return ret;
 }
 
 /*
- * As if the process had touched those of @num pages that are not there. While one
- * is waited for the address space is not locked. Return: 0 or a negative errno.
+ * As if the process had touched those of @num pages that are not there: as with any
+ * fault, the address space is not locked while a page is read. Return: 0 or a
+ * negative errno.
  */
 static int touch(struct ropcie_pinned *pinned, u64 first, u64 num)
 {
 	struct ib_umem_odp *odp = to_ib_umem_odp(pinned->umem);
 	struct mm_struct *mm = odp->umem.owning_mm;
 	unsigned int flags = FAULT_FLAG_REMOTE;
-	bool unlocked;
+	bool unlocked; /* that it may be */
 	int ret;
 	u64 idx;
 
@@ -263,6 +270,8 @@ static int bring_in(struct ropcie_pinned *pinned, u64 first, u64 num)
 	int tries, ret;
 
 	for (tries = 0; tries < MAX_TRIES; tries++) {
+		if (tries)
+			usleep_range(500, 1000);
 		ret = touch(pinned, first, num);
 		if (!ret)
 			ret = look(pinned, first, num);
@@ -302,9 +311,7 @@ static int bring_in_for_owner(struct ropcie_page_in *p)
 
 	memcg = get_mem_cgroup_from_mm(p->pinned->umem->owning_mm);
 	before = set_active_memcg(memcg);
-	mutex_lock(&p->pinned->bringing);
 	ret = bring_in_ahead(p->pinned, p->first, p->num);
-	mutex_unlock(&p->pinned->bringing);
 	set_active_memcg(before);
 	mem_cgroup_put(memcg);
 	return ret;
@@ -316,37 +323,40 @@ static void paging_put(struct ropcie_paging *paging)
 		kfree(paging);
 }
 
-/* The queue pair goes on. Under the lock that keeps it here. */
-static void brought_in(struct ropcie_qp *qp, struct ropcie_page_in *p, int ret)
+/* What a page_in holds while it is busy. */
+static void page_in_put(struct ropcie_page_in *p, struct ropcie_pinned *pinned)
 {
-	spin_lock(&qp->lock);
-	p->busy = false;
-	/* Memory that is in motion is met again. */
-	p->failed = ret && ret != -EBUSY && !p->forget;
-	if (p == &qp->paging->sides[ROPCIE_RESPONDER])
-		ropcie_rsp_there(&qp->rsp);
-	else if (p->fetch)
-		ropcie_req_fetch_again(&qp->req);
-	p->fetch = false;
-	p->forget = false;
-	spin_unlock(&qp->lock);
-	ropcie_qp_schedule(qp);
+	ropcie_pinned_put(pinned);
+	paging_put(p->paging);
+	/* The module goes when its works have ended: see ropcie_odp_exit(). */
+	module_put(THIS_MODULE);
 }
 
 static void paging_work(struct work_struct *work)
 {
 	struct ropcie_page_in *p = container_of(work, struct ropcie_page_in, work);
 	struct ropcie_paging *paging = p->paging;
+	struct ropcie_pinned *pinned = p->pinned;
+	struct ropcie_qp *qp;
 	int ret = bring_in_for_owner(p);
 
-	ropcie_pinned_put(p->pinned);
 	spin_lock_bh(&paging->lock);
-	if (paging->qp)
-		brought_in(paging->qp, p, ret);
-	else
-		module_put(THIS_MODULE);
+	qp = paging->qp;
+	if (qp) {
+		spin_lock(&qp->lock);
+		p->busy = false;
+		/* Memory that is in motion is met again. */
+		p->failed = ret && ret != -EBUSY;
+		if (p == &paging->sides[ROPCIE_RESPONDER])
+			ropcie_rsp_there(&qp->rsp);
+		else if (p->fetch)
+			ropcie_req_fetch_again(&qp->req);
+		p->fetch = false;
+		spin_unlock(&qp->lock);
+		ropcie_qp_schedule(qp);
+	}
 	spin_unlock_bh(&paging->lock);
-	paging_put(paging);
+	page_in_put(p, pinned);
 }
 
 int ropcie_odp_missing(struct ropcie_qp *qp, enum ropcie_side side,
@@ -368,7 +378,8 @@ int ropcie_odp_missing(struct ropcie_qp *qp, enum ropcie_side side,
 	failed = p->failed && p->pinned == pinned && p->first == first &&
 		 p->key == mr->core.key;
 	p->failed = false;
-	if (failed)
+	/* A module that goes has no work any more. */
+	if (failed || !try_module_get(THIS_MODULE))
 		return -EACCES;
 	p->busy = true;
 	p->pinned = pinned;
@@ -383,13 +394,13 @@ int ropcie_odp_missing(struct ropcie_qp *qp, enum ropcie_side side,
 	return -EINPROGRESS;
 }
 
-int ropcie_odp_init_qp(struct ropcie_qp *qp)
+static struct ropcie_paging *paging_alloc(struct ropcie_qp *qp, gfp_t gfp)
 {
-	struct ropcie_paging *paging = kzalloc(sizeof(*paging), ROPCIE_GFP_USER);
+	struct ropcie_paging *paging = kzalloc(sizeof(*paging), gfp);
 	int side;
 
 	if (!paging)
-		return -ENOMEM;
+		return NULL;
 	refcount_set(&paging->refs, 1);
 	spin_lock_init(&paging->lock);
 	paging->qp = qp;
@@ -397,49 +408,57 @@ int ropcie_odp_init_qp(struct ropcie_qp *qp)
 		INIT_WORK(&paging->sides[side].work, paging_work);
 		paging->sides[side].paging = paging;
 	}
-	qp->paging = paging;
-	return 0;
+	return paging;
+}
+
+/* Nothing comes to the queue pair of what is still under way. */
+static void paging_leave(struct ropcie_paging *paging)
+{
+	spin_lock_bh(&paging->lock);
+	paging->qp = NULL;
+	spin_unlock_bh(&paging->lock);
+	paging_put(paging);
+}
+
+int ropcie_odp_init_qp(struct ropcie_qp *qp)
+{
+	qp->paging = paging_alloc(qp, ROPCIE_GFP_USER);
+	return qp->paging ? 0 : -ENOMEM;
 }
 
 void ropcie_odp_reset_qp(struct ropcie_qp *qp)
 {
+	struct ropcie_paging *paging = qp->paging;
 	struct ropcie_page_in *p;
-	struct ropcie_pinned *pinned;
+	bool begun = false, cancelled;
 	int side;
 
 	for (side = 0; side < ROPCIE_SIDES; side++) {
-		p = &qp->paging->sides[side];
-		pinned = NULL;
+		p = &paging->sides[side];
 		spin_lock_bh(&qp->lock);
-		/* One that has begun ends on its own; nothing comes of it. */
-		if (p->busy && cancel_work(&p->work)) {
-			pinned = p->pinned;
+		cancelled = p->busy && cancel_work(&p->work);
+		begun |= p->busy && !cancelled;
+		if (cancelled)
 			p->busy = false;
-		}
-		p->forget = p->busy;
 		p->failed = false;
 		p->fetch = false;
 		spin_unlock_bh(&qp->lock);
-		if (pinned) {
-			ropcie_pinned_put(pinned);
-			paging_put(p->paging);
-		}
+		if (cancelled)
+			page_in_put(p, p->pinned);
 	}
+	if (!begun)
+		return;
+	/* What has begun may never end. A transition to RESET can not fail. */
+	paging = paging_alloc(qp, GFP_KERNEL | __GFP_NOFAIL);
+	spin_lock_bh(&qp->lock);
+	swap(paging, qp->paging);
+	spin_unlock_bh(&qp->lock);
+	paging_leave(paging);
 }
 
 void ropcie_odp_exit_qp(struct ropcie_qp *qp)
 {
-	struct ropcie_paging *paging = qp->paging;
-	int side;
-
-	spin_lock_bh(&paging->lock);
-	paging->qp = NULL;
-	/* Without a queue pair they keep the module: rmmod says that it is used. */
-	for (side = 0; side < ROPCIE_SIDES; side++)
-		if (paging->sides[side].busy)
-			__module_get(THIS_MODULE);
-	spin_unlock_bh(&paging->lock);
-	paging_put(paging);
+	paging_leave(qp->paging);
 }
 
 /*
@@ -486,11 +505,8 @@ static int advise(struct ropcie_pinned *pinned, u64 pos, u32 length, bool fault)
 
 	for (; length && first < end && !ret; first += num) {
 		num = min_t(u64, end - first, AT_ONCE);
-		if (mutex_lock_killable(&pinned->bringing))
-			return -EINTR;
 		ret = fault ? bring_in(pinned, first, num) :
 			      look(pinned, first, num);
-		mutex_unlock(&pinned->bringing);
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
@@ -556,5 +572,6 @@ int ropcie_odp_init(void)
 
 void ropcie_odp_exit(void)
 {
+	/* None is queued any more: each has held the module. */
 	destroy_workqueue(queue);
 }

@@ -50,13 +50,6 @@ static inline bool ropcie_is_odp(const struct ropcie_pinned *pinned)
 int ropcie_odp_missing(struct ropcie_qp *qp, enum ropcie_side side,
 		       struct ropcie_mr *mr, u64 addr, u64 ahead);
 
-/* Is memory for this side of the queue pair being brought in? */
-static inline bool ropcie_odp_busy(const struct ropcie_qp *qp,
-				   enum ropcie_side side)
-{
-	return qp->paging->sides[side].busy;
-}
-
 /**
  * ropcie_odp_init_qp() - before the queue pair can meet a region
  * @qp: queue pair

@@ -10,6 +10,7 @@
  * of them held. Event handlers are called without the spin locks:
  *   dev->qp_mutex   which queue pairs, and queues of XRC, exist; process context
  *   qp->mutex       attributes and transitions of one QP; process context
+ *   paging->lock    whose queue pair pages are brought in for; bottom halves off
  *   qp->lock        both engines of one QP, its state; bottom halves off
  *   qp->sq_lock, rq->post_lock   posters of one queue, and those who take from
  *                   a shared one; interrupts off
@@ -253,14 +254,14 @@ struct ropcie_pd {
  * @refs: those regions, and whoever brings its pages in
  * @umem: pinned pages, or memory that is brought in on demand (odp.h)
  * @pages: their addresses, or NULL of what is not there
- * @bringing: on demand: one at a time brings pages in
+ * @looking: on demand: one at a time looks which pages there are
  * @table_pages: on demand: what counts as pinned of its process: the tables
  */
 struct ropcie_pinned {
 	refcount_t refs;
 	struct ib_umem *umem;
 	void **pages;
-	struct mutex bringing; /* one at a time brings pages in */
+	struct mutex looking; /* one at a time looks */
 	u64 table_pages;
 };
 
@@ -451,7 +452,7 @@ enum ropcie_side { ROPCIE_REQUESTER, ROPCIE_RESPONDER, ROPCIE_SIDES };
  * struct ropcie_page_in - memory that one side of a queue pair waits for (odp.c);
  *	under qp->lock
  * @work: brings it in
- * @paging: that of the queue pair; with a reference while @busy
+ * @paging: that of the queue pair; with a reference while @busy, as to the module
  * @pinned: the memory; with a reference while @busy
  * @key: of the region
  * @first: its first page that is missing
@@ -459,7 +460,6 @@ enum ropcie_side { ROPCIE_REQUESTER, ROPCIE_RESPONDER, ROPCIE_SIDES };
  * @busy: it is being done
  * @failed: the first page could not be brought in
  * @fetch: data that the requester asked for have to be asked for again then
- * @forget: the queue pair was reset meanwhile
  */
 struct ropcie_page_in {
 	struct work_struct work;
@@ -471,12 +471,11 @@ struct ropcie_page_in {
 	bool busy;
 	bool failed;
 	bool fetch;
-	bool forget;
 };
 
 /**
  * struct ropcie_paging - what a queue pair waits for; memory that never comes may
- *	outlive it
+ *	outlive it, and a queue pair that is reset gets another one
  * @refs: the queue pair and the works that are under way
  * @lock: guards @qp; taken before qp->lock
  * @qp: queue pair, or NULL when it is gone

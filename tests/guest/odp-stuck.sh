@@ -15,13 +15,26 @@ suspended() {
 	dmsetup suspend --nolockfs --noflush "$disk"
 }
 
+is_used() {
+	[ "$(<"/sys/module/ropcie/refcnt")" != 0 ]
+}
+
+ended() {
+	! kill -0 "$1" 2>/dev/null
+}
+
 # The program ends while its memory does not come.
 run_stuck() {
 	# Nothing of it is in the page cache.
 	echo 1 >/proc/sys/vm/drop_caches
 	suspended
-	timeout "$patience" rop_odp --stuck "/dev/mapper/$disk" ||
-		fail "rop_odp --stuck ended with status $?"
+	rop_odp --stuck "/dev/mapper/$disk" &
+	# With the program, and later without it.
+	retry "$patience" is_used || fail "no work is under way"
+	! rmmod ropcie 2>/dev/null || fail "ropcie unloads under its own work"
+	retry "$patience" ended "$!" || fail "rop_odp --stuck does not end"
+	wait "$!" || fail "rop_odp --stuck ended with status $?"
+	is_used || fail "memory came that does not"
 	expect_no_user_objects "memory that does not come"
 }
 
@@ -32,7 +45,6 @@ there() {
 dmsetup --noudevsync create "$disk" --table "0 8192 zero"
 dmsetup --noudevsync mknodes
 run_stuck
-! rmmod ropcie 2>/dev/null || fail "ropcie unloads under its own work"
 dmsetup resume "$disk"
 pass "queue pairs do not wait for memory"
 

@@ -107,11 +107,11 @@ class Hostile {
   }
 
   [[noreturn]] void Run() {
-    constexpr uint32_t kBurst = 4;
-    constexpr uint32_t kPauseUs = 3000;
+    constexpr size_t kBurst = 4;
+    constexpr size_t kPauseUs = 3000;
     for (;;) {
       const Victim& victim = victims_[Below(victims_.size())];
-      for (uint32_t n = Below(kBurst) + 1; n != 0; --n) {
+      for (size_t n = Below(kBurst) + 1; n != 0; --n) {
         Attack(victim);
       }
       std::this_thread::sleep_for(std::chrono::microseconds(Below(kPauseUs)));
@@ -119,9 +119,8 @@ class Hostile {
   }
 
  private:
-  uint32_t Below(size_t bound) {
-    return static_cast<uint32_t>(random_() % bound);
-  }
+  size_t Below(size_t bound) { return random_() % bound; }
+  uint32_t Near() { return 1 + static_cast<uint32_t>(Below(16)); }
   bool OneIn(size_t n) { return Below(n) == 0; }
 
   // The window that this node, port 0, has at another one.
@@ -189,20 +188,20 @@ class Hostile {
         break;
     }
     if (OneIn(3)) {
-      registers_.Write<uint32_t>(kDoorbell, victim.id << 16 | Below(6));
+      registers_.Write(kDoorbell,
+                       victim.id << 16 | static_cast<uint32_t>(Below(6)));
     }
   }
 
   // Something near what is there, or far from it.
   uint32_t Changed(uint32_t word) {
-    constexpr uint32_t kNear = 16;
     switch (Below(6)) {
       case 0:
         return word ^ uint32_t { 1 } << Below(32);
       case 1:
-        return word + Below(kNear) + 1;
+        return word + Near();
       case 2:
-        return word - Below(kNear) - 1;
+        return word - Near();
       case 3:
         return OneIn(2) ? 0 : ~uint32_t{0};
       case 4:
@@ -253,7 +252,7 @@ class Hostile {
     for (size_t i = 0; i < kWordsOfSlot; ++i) {
       memory_.Write(to + 4 * i, memory_.Read<uint32_t>(from + 4 * i));
     }
-    for (uint32_t n = Below(3); n != 0; --n) {
+    for (size_t n = Below(3); n != 0; --n) {
       const size_t at = to + 4 * Below(kWordsOfSlot);
       memory_.Write(at, Changed(memory_.Read<uint32_t>(at)));
     }

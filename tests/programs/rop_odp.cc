@@ -843,41 +843,56 @@ class Paging {
   int child_pipe_ = -1;
 };
 
-// Both ends of two connections wait for memory that never comes. One is
-// destroyed while it does, the other left to the kernel.
+// Both ends of two connections wait for a page that never comes. One connection
+// starts again, with the next page of that region; the other is left to the
+// kernel.
 void Stuck(Side& side) {
   constexpr int kWait = 1;  // s
   const int file = open(side.options.stuck.c_str(), O_RDONLY | O_CLOEXEC);
   CheckErrno(file < 0 ? errno : 0, side.options.stuck);
-  void* const memory = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, file, 0);
+  void* const memory = mmap(nullptr, 2 * kPage, PROT_READ, MAP_SHARED, file, 0);
   CheckErrno(memory == MAP_FAILED ? errno : 0, "mmap of ", side.options.stuck);
+  uint8_t* const next = static_cast<uint8_t*>(memory) + kPage;
+  const void* const good = mmap(next, kPage, PROT_READ,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  CheckErrno(good == MAP_FAILED ? errno : 0, "mmap of the next page");
   const Device device = OpenDevice(side);
   const MrPtr mr =
-      RegisterMr(device, memory, kPage, IBV_ACCESS_REMOTE_READ | kOnDemand);
+      RegisterMr(device, memory, 2 * kPage, IBV_ACCESS_REMOTE_READ | kOnDemand);
   const Memory own(kPage);
   const MrPtr own_mr = RegisterMr(device, own.At(), kPage);
+  const ibv_sge own_sge = {own.Address(), kPage, own_mr->lkey};
   const Target peer = side.channel.Exchange(
       Target{reinterpret_cast<uintptr_t>(memory), mr->rkey});
   QpConfig config;
   config.access = IBV_ACCESS_REMOTE_READ;
   config.rd_atomic = 1;
-  std::optional<Connection> sends = Connect(device, side, config);
+  const Connection sends = Connect(device, side, config);
   const Connection reads = Connect(device, side, config);
-  PostRecv(sends->qp.get(), 1, {{own.Address(), kPage, own_mr->lkey}});
+  ibv_qp* const qp = sends.qp.get();
+  PostRecv(qp, 1, {own_sge});
   side.channel.Barrier(1);
-  PostSend(sends->qp.get(), 2,
-           {{reinterpret_cast<uintptr_t>(memory), kPage, mr->lkey}});
-  PostOneSided(reads, IBV_WR_RDMA_READ, {own.Address(), kPage, own_mr->lkey},
-               peer, 0);
+  PostSend(qp, 2, {{reinterpret_cast<uintptr_t>(memory), kPage, mr->lkey}});
+  PostOneSided(reads, IBV_WR_RDMA_READ, own_sge, peer, 0);
   sleep(kWait);
   ibv_wc wc{};
-  for (ibv_cq* const cq : {sends->send_cq.get(), reads.send_cq.get()}) {
+  for (ibv_cq* const cq : {sends.send_cq.get(), reads.send_cq.get()}) {
     Check(ibv_poll_cq(cq, 1, &wc) == 0,
           "memory came that does not: ", ibv_wc_status_str(wc.status));
   }
+
   side.channel.Barrier(2);
-  sends.reset();
+  ToState(qp, IBV_QPS_RESET);
   side.channel.Barrier(3);
+  ToInit(qp, config);
+  const QpAddress mine = AddressOf(device, qp);
+  ToRts(qp, device, mine, side.channel.Exchange(mine), config);
+  PostRecv(qp, 3, {own_sge});
+  side.channel.Barrier(4);
+  PostSend(qp, 4, {{reinterpret_cast<uintptr_t>(next), kPage, mr->lkey}});
+  WaitForSuccess(sends.send_cq.get(), side.options.timeout_s, "the next page");
+  WaitForSuccess(sends.recv_cq.get(), side.options.timeout_s, "receiving");
+  side.channel.Barrier(5);
   _exit(0);
 }
 
