@@ -28,7 +28,7 @@ between() {
 	client=("$@")
 	number=$((number + 1))
 	if [ "$NODE" = 1 ]; then
-		timeout 100 "${server[@]}" >"$server_log" 2>&1 &
+		timeout $((2 * patience)) "${server[@]}" >"$server_log" 2>&1 &
 		pid=$!
 		if [ "${server[0]}" = mckey ]; then
 			sleep 3
@@ -38,7 +38,7 @@ between() {
 	fi
 	lab-barrier "cm-$number"
 	if [ "$NODE" = 2 ]; then
-		timeout 60 "${client[@]}" >"$LAB_OUT/client" 2>&1 || status=$?
+		timeout "$patience" "${client[@]}" >"$LAB_OUT/client" 2>&1 || status=$?
 		[ $status = 0 ] || {
 			cat "$LAB_OUT/client"
 			fail "client: ${client[*]} ended with status $status"
@@ -64,7 +64,7 @@ connects() {
 		retry "$patience" listens cmtime || fail "cmtime does not listen: $(<"$server_log")"
 	fi
 	lab-barrier "connects-$number"
-	[ "$NODE" != 2 ] || timeout 100 cmtime -s "$SERVER" -c "$1" >"$LAB_OUT/client" 2>&1 ||
+	[ "$NODE" != 2 ] || timeout $((4 * patience)) cmtime -s "$SERVER" -c "$1" >"$LAB_OUT/client" 2>&1 ||
 		fail "cmtime -c $1 ended with status $?: $(<"$LAB_OUT/client")"
 	lab-barrier "connected-$number"
 	if [ "$NODE" = 1 ]; then
