@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0
+// Stands between libibverbs and the kernel: what a program asks of uverbs is
+// changed now and then on its way, and what comes back is searched for memory
+// of the kernel.
+#ifndef ROPCIE_TESTS_PROGRAMS_FUZZ_HOOK_H_
+#define ROPCIE_TESTS_PROGRAMS_FUZZ_HOOK_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ropcie {
+
+// The status of a process that was given memory of the kernel.
+constexpr int kLeak = 77;
+
+// A generator of numbers for this thread alone.
+void SeedRandom(uint64_t seed);
+uint64_t Random();
+size_t Below(size_t bound);
+bool OneIn(size_t n);
+// Something near `word`, or far from it.
+uint64_t Changed(uint64_t word);
+
+// From now on one call in `calls` of any thread is changed; 0: none is.
+void ChangeOneCallIn(size_t calls);
+
+}  // namespace ropcie
+
+#endif  // ROPCIE_TESTS_PROGRAMS_FUZZ_HOOK_H_
