@@ -1,0 +1,16 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2
+# lab: --nodes 1 --link loopback
+# lab-kernels: all
+#
+# What keys protect, case by case. Arguments are given to rop_keys; with --tolerate
+# wrong answers are only printed.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+
+rop_keys --timeout "$patience" "$@" || fail "rop_keys ended with status $?"
+ROPCIE_MAPPED_QUEUES=0 rop_keys --timeout "$patience" --quick "$@" ||
+	fail "rop_keys without mapped queues ended with status $?"
+expect_no_user_objects "keys"
+pass "keys"

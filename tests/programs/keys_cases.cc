@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0
+// Which combinations rop_keys tries.
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "keys.h"
+
+namespace ropcie::keys {
+namespace {
+
+struct Use {
+  Op op;
+  Where where;
+};
+
+constexpr Use kUses[] = {
+    {Op::kSend, Where::kLocal},        {Op::kSend, Where::kReceive},
+    {Op::kWrite, Where::kLocal},       {Op::kWrite, Where::kRemote},
+    {Op::kWriteImm, Where::kLocal},    {Op::kWriteImm, Where::kRemote},
+    {Op::kRead, Where::kLocal},        {Op::kRead, Where::kRemote},
+    {Op::kFetchAdd, Where::kLocal},    {Op::kFetchAdd, Where::kRemote},
+    {Op::kCompareSwap, Where::kLocal}, {Op::kCompareSwap, Where::kRemote},
+    {Op::kAtomicWrite, Where::kLocal}, {Op::kAtomicWrite, Where::kRemote},
+};
+
+constexpr Kind kAllKinds[] = {
+    Kind::kPinned,  Kind::kOnDemand,     Kind::kZeroBased,
+    Kind::kHigh,    Kind::kDeviceMemory, Kind::kNull,
+    Kind::kWindow1, Kind::kWindow2,      Kind::kWindow2Zero,
+};
+
+constexpr uint64_t kMany = 101;
+constexpr uint64_t kMiddle = 4136;
+// What a message can have at most.
+constexpr uint64_t kHuge = uint64_t{1} << 31;
+
+uint64_t LengthOf(Op op) { return IsAtomic(op) ? kWord : kMany; }
+
+// Every set of rights for peers.
+std::vector<unsigned int> RemoteSets() {
+  std::vector<unsigned int> sets;
+  for (const unsigned int write : {0, int{IBV_ACCESS_REMOTE_WRITE}}) {
+    for (const unsigned int read : {0, int{IBV_ACCESS_REMOTE_READ}}) {
+      for (const unsigned int atomic : {0, int{IBV_ACCESS_REMOTE_ATOMIC}}) {
+        sets.push_back(write | read | atomic);
+      }
+    }
+  }
+  return sets;
+}
+
+// Every set of rights that a region can have.
+std::vector<unsigned int> RegionSets() {
+  std::vector<unsigned int> sets = {0, IBV_ACCESS_REMOTE_READ};
+  for (const unsigned int remote : RemoteSets()) {
+    sets.push_back(IBV_ACCESS_LOCAL_WRITE | remote);
+  }
+  return sets;
+}
+
+class Cases {
+ public:
+  explicit Cases(const Abilities& has) : has_(has) {}
+
+  std::vector<Case> Make() {
+    for (const Use& use : kUses) {
+      if (use.op == Op::kAtomicWrite && !has_.atomic_write) {
+        continue;
+      }
+      for (const Kind kind : kAllKinds) {
+        if (!has_.kinds[static_cast<int>(kind)]) {
+          continue;
+        }
+        base_ = {.op = use.op,
+                 .where = use.where,
+                 .kind = kind,
+                 .access = IsWindow(kind) ? kRemoteAccess : kAllAccess,
+                 .range = {kMiddle, LengthOf(use.op)}};
+        Rights();
+        Domains();
+        QueuePairs();
+        Ranges();
+        States();
+      }
+    }
+    if (has_.windows) {
+      Binds();
+    }
+    return cases_;
+  }
+
+ private:
+  template <typename Change>
+  void Add(Change change) {
+    Case one = base_;
+    change(&one);
+    cases_.push_back(one);
+  }
+
+  void Rights() {
+    if (base_.kind == Kind::kNull) {
+      Add([](Case*) {});
+      return;
+    }
+    for (const unsigned int set :
+         IsWindow(base_.kind) ? RemoteSets() : RegionSets()) {
+      Add([set](Case* one) { one->access = set; });
+    }
+  }
+
+  void Domains() {
+    for (const Domain domain : {Domain::kOther, Domain::kForeign}) {
+      // Device memory belongs to its context.
+      if (domain == Domain::kForeign && base_.kind == Kind::kDeviceMemory) {
+        continue;
+      }
+      Add([domain](Case* one) { one->domain = domain; });
+      if (!IsAtomic(base_.op)) {
+        Add([domain](Case* one) {
+          one->domain = domain;
+          one->range.length = 0;
+        });
+      }
+    }
+  }
+
+  void QueuePairs() {
+    for (const unsigned int set : RemoteSets()) {
+      Add([set](Case* one) { one->qp_access = set; });
+      Add([set](Case* one) { one->qp_access = IBV_ACCESS_LOCAL_WRITE | set; });
+      if (base_.where != Where::kRemote || base_.kind != Kind::kPinned) {
+        continue;
+      }
+      for (const unsigned int region : RegionSets()) {
+        Add([set, region](Case* one) {
+          one->qp_access = set;
+          one->access = region;
+        });
+      }
+    }
+  }
+
+  void AddRange(uint64_t offset, uint64_t length, bool absolute = false) {
+    Add([=](Case* one) { one->range = {offset, length, absolute}; });
+  }
+
+  void Ranges() {
+    if (base_.kind == Kind::kNull) {
+      AddRange(0, LengthOf(base_.op));
+      AddRange(10 * kRegion, IsAtomic(base_.op) ? kWord : kRegion);
+    } else if (IsAtomic(base_.op)) {
+      WordRanges();
+    } else {
+      ByteRanges();
+    }
+  }
+
+  // Words at multiples of their length from the beginning on.
+  void WordRanges() {
+    constexpr uint64_t kLast = (kRegion / kWord - 1) * kWord;
+    AddRange(0, kWord);
+    AddRange(kLast, kWord);
+    AddRange(kLast + kWord, kWord);  // half of it is behind the end
+    AddRange(kLast + 2 * kWord, kWord);
+    AddRange(kRegion + 4096 + 4, kWord);
+    AddRange(-kWord, kWord);
+    AddRange(UINT64_MAX - kWord + 1, kWord, true);
+    if (base_.where == Where::kRemote) {
+      AddRange(4, kWord);
+      AddRange(kLast + 4, kWord);
+    } else {
+      AddRange(1, kWord);
+      AddRange(kRegion - kWord, kWord);
+      AddRange(kRegion - kWord + 1, kWord);
+      AddRange(-uint64_t{1}, kWord);
+    }
+  }
+
+  void ByteRanges() {
+    AddRange(0, 1);
+    AddRange(0, kMany);
+    AddRange(kRegion - 1, 1);
+    AddRange(kRegion - kMany, kMany);
+    AddRange(0, kRegion);
+    AddRange(1, kRegion - 1);
+    AddRange(kRegion, 1);
+    AddRange(kRegion - kMany + 1, kMany);
+    AddRange(0, kRegion + 1);
+    AddRange(kRegion, kMany);
+    AddRange(kRegion + 4096, kMany);
+    AddRange(-uint64_t{1}, 1);
+    AddRange(-uint64_t{1}, kMany);
+    AddRange(-uint64_t{1}, kRegion + 1);
+    AddRange(-kMany, kMany);
+    AddRange(UINT64_MAX - kMany / 2, kMany, true);
+    AddRange(UINT64_MAX, 1, true);
+    AddRange(kMiddle, 0);
+    AddRange(kRegion, 0);
+    AddRange(UINT64_MAX, 0, true);
+    if (base_.where == Where::kRemote &&
+        has_.kinds[static_cast<int>(Kind::kNull)]) {
+      AddRange(0, kHuge);
+      AddRange(-uint64_t{1}, kHuge);
+    }
+    // So that no record of it can be sent.
+    if (base_.where == Where::kLocal && !IsFetch(base_.op)) {
+      AddRange(kRegion - kMany + 1, kHuge);
+      AddRange(-uint64_t{1}, kHuge);
+    }
+  }
+
+  void AddState(State state) {
+    Add([state](Case* one) { one->state = state; });
+  }
+
+  void States() {
+    for (const State state :
+         {State::kIndex, State::kZero, State::kOnes, State::kDeregistered}) {
+      AddState(state);
+    }
+    Tags();
+    // The key of no bytes is not looked at.
+    if (!IsAtomic(base_.op)) {
+      Add([](Case* one) {
+        one->state = State::kOnes;
+        one->range.length = 0;
+      });
+    }
+    if (IsWindow(base_.kind)) {
+      WindowStates();
+    } else if (has_.reregister &&
+               (base_.kind == Kind::kPinned || base_.kind == Kind::kOnDemand)) {
+      Reregistered();
+    }
+    if (base_.kind == Kind::kPinned && has_.recycled) {
+      AddState(State::kRecycled);
+      AddState(State::kRecycledNow);
+    }
+  }
+
+  // All of them for some.
+  void Tags() {
+    const bool all =
+        base_.kind == Kind::kPinned &&
+        ((base_.op == Op::kWrite && base_.where == Where::kRemote) ||
+         (base_.op == Op::kSend && base_.where == Where::kLocal));
+    for (int tag = 1; tag <= UINT8_MAX; tag += all ? 1 : 127) {
+      Add([tag](Case* one) {
+        one->state = State::kTag;
+        one->tag = static_cast<uint8_t>(tag);
+      });
+    }
+  }
+
+  void WindowStates() {
+    AddState(State::kNotBound);
+    AddState(State::kOtherQueuePair);
+    if (base_.kind == Kind::kWindow1) {
+      AddState(State::kUnbound);
+      AddState(State::kRebound);
+    } else {
+      AddState(State::kInvalidated);
+      if (base_.where == Where::kRemote) {
+        AddState(State::kInvalidatedByPeer);
+      }
+    }
+  }
+
+  void Reregistered() {
+    for (const unsigned int set : RegionSets()) {
+      Add([set](Case* one) {
+        one->state = State::kReregistered;
+        one->access = set;
+      });
+    }
+    Add([](Case* one) {
+      one->state = State::kReregistered;
+      one->domain = Domain::kOther;
+    });
+    AddState(State::kMoved);
+    Add([](Case* one) {
+      one->state = State::kMoved;
+      one->range.offset = kPartner - kBegin;
+    });
+  }
+
+  void AddBind(unsigned int access, unsigned int window_access) {
+    Add([=](Case* one) {
+      one->access = access;
+      one->window_access = window_access;
+    });
+  }
+
+  void Binds() {
+    for (const Op op : {Op::kBind1, Op::kBind2}) {
+      for (const Kind kind : kAllKinds) {
+        if (!has_.kinds[static_cast<int>(kind)]) {
+          continue;
+        }
+        base_ = {.op = op,
+                 .where = Where::kLocal,
+                 .kind = kind,
+                 .access = kAllAccess | IBV_ACCESS_MW_BIND,
+                 .range = {kMiddle, kMany},
+                 .window_access = kRemoteAccess};
+        BindsTo();
+      }
+    }
+  }
+
+  void BindsTo() {
+    if (base_.kind == Kind::kNull || IsWindow(base_.kind)) {
+      AddBind(IsWindow(base_.kind) ? kRemoteAccess : 0, kRemoteAccess);
+      return;
+    }
+    // Device memory can not be registered for it.
+    const bool device_memory = base_.kind == Kind::kDeviceMemory;
+    for (const unsigned int set : RegionSets()) {
+      for (const unsigned int window : RemoteSets()) {
+        AddBind(set, window);
+        if (!device_memory) {
+          AddBind(set | IBV_ACCESS_MW_BIND, window);
+          AddBind(set | IBV_ACCESS_MW_BIND, window | IBV_ACCESS_ZERO_BASED);
+        }
+      }
+    }
+    if (device_memory) {
+      return;
+    }
+    Domains();
+    ByteRanges();
+    for (const State state :
+         {State::kIndex, State::kZero, State::kOnes, State::kDeregistered}) {
+      AddState(state);
+    }
+    Tags();
+  }
+
+  const Abilities& has_;
+  Case base_;
+  std::vector<Case> cases_;
+};
+
+}  // namespace
+
+std::vector<Case> AllCases(const Abilities& has) { return Cases(has).Make(); }
+
+}  // namespace ropcie::keys

@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: GPL-2.0
+// What keys protect: every operation with every kind of region and window, all
+// rights of the region and of the queue pair, protection domains, bounds, and
+// keys that are not valid any more. Each case completes as keys_rules.cc says,
+// and not a byte changes, at either side, but those that the case may change.
+#include <infiniband/verbs.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "failure.h"
+#include "keys.h"
+#include "pattern.h"
+#include "side.h"
+#include "verbs_util.h"
+
+namespace ropcie::keys {
+namespace {
+
+constexpr uint32_t kImm = 0x01020304;
+constexpr uint64_t kAdd = 0x0101010101010101;
+constexpr uint64_t kSwap = 0x1122334455667788;
+constexpr int kShown = 20;
+// Of the cases in which the sides have changed places, and of quick runs: every
+// so many.
+constexpr size_t kTurnedStride = 7;
+constexpr size_t kQuickStride = 11;
+constexpr uint64_t kExtraReceive = 1;  // wr_id of what takes an invalidate
+constexpr uint64_t kReceive = 2;
+
+// Wrong answers, and how many cases there were.
+class Findings {
+ public:
+  void Begin(const Case& one) {
+    case_ = one;
+    wrong_ = false;
+    ++cases_;
+  }
+
+  template <typename... Parts>
+  void Expect(bool good, const Parts&... parts) {
+    if (good) {
+      return;
+    }
+    failed_ += wrong_ ? 0 : 1;
+    if (!wrong_ && failed_ <= kShown) {
+      std::cout << "WRONG " << Name(case_) << ": " << Text(parts...) << "\n"
+                << std::flush;
+    }
+    wrong_ = true;
+  }
+
+  [[nodiscard]] int cases() const { return cases_; }
+  [[nodiscard]] int failed() const { return failed_; }
+
+ private:
+  Case case_;
+  bool wrong_ = false;
+  int cases_ = 0;
+  int failed_ = 0;
+};
+
+// Which memory of a side, and from where on.
+struct Place {
+  bool device_memory = false;
+  size_t offset = 0;
+};
+
+// A side's memory as it is between cases; each side knows the other's.
+class Baseline {
+ public:
+  explicit Baseline(uint64_t seed) : pattern_(seed, kArea) {}
+
+  [[nodiscard]] const uint8_t* At(bool leads, const Place& place) const {
+    const uint64_t number = (leads ? 1 : 3) + (place.device_memory ? 1 : 0);
+    return pattern_.Bytes(number, place.offset);
+  }
+
+  [[nodiscard]] uint64_t WordAt(bool leads, const Place& place) const {
+    uint64_t word = 0;
+    std::memcpy(&word, At(leads, place), sizeof(word));
+    return word;
+  }
+
+ private:
+  Pattern pattern_;
+};
+
+// Where the requester's or the responder's part of the memory is, if any.
+std::optional<Place> PlaceOf(const Case& one, bool requester) {
+  const bool is_subject = (one.where == Where::kLocal) == requester;
+  if (!is_subject) {
+    const bool null = one.where == Where::kRemote && LengthIsHuge(one);
+    return null ? std::nullopt : std::optional<Place>({false, kPartner});
+  }
+  if (one.kind == Kind::kNull) {
+    return std::nullopt;
+  }
+  return Place{one.kind == Kind::kDeviceMemory, kBegin + one.range.offset};
+}
+
+ibv_wr_opcode OpcodeOf(Op op) {
+  switch (op) {
+    case Op::kWrite:
+      return IBV_WR_RDMA_WRITE;
+    case Op::kWriteImm:
+      return IBV_WR_RDMA_WRITE_WITH_IMM;
+    case Op::kRead:
+      return IBV_WR_RDMA_READ;
+    case Op::kFetchAdd:
+      return IBV_WR_ATOMIC_FETCH_AND_ADD;
+    case Op::kCompareSwap:
+      return IBV_WR_ATOMIC_CMP_AND_SWP;
+    case Op::kAtomicWrite:
+      return IBV_WR_ATOMIC_WRITE;
+    default:
+      return IBV_WR_SEND;
+  }
+}
+
+// What the responder tells of its memory before a case.
+struct Target {
+  uint64_t address;
+  uint32_t key;
+};
+
+class Test {
+ public:
+  explicit Test(Side& side)
+      : side_(side),
+        device_(OpenDevice(side)),
+        baseline_(side.options.seed),
+        regions_(side, device_),
+        connection_(Connect(device_, side, Config())) {
+    Restore();
+  }
+
+  void Run() {
+    const std::vector<Case> cases = AllCases(Agree());
+    for (const bool leader_requests : {true, false}) {
+      leader_requests_ = leader_requests;
+      requester_ = leader_requests == side_.leads;
+      const size_t stride = (side_.options.quick ? kQuickStride : 1) *
+                            (leader_requests ? 1 : kTurnedStride);
+      for (size_t i = 0; i < cases.size(); i += stride) {
+        findings_.Begin(cases[i]);
+        RunCase(cases[i]);
+      }
+    }
+    RefusedRegistrations();
+    if (findings_.failed() == 0) {
+      std::cout << "keys: " << findings_.cases() << " cases are right\n";
+      return;
+    }
+    std::cout << "keys: " << findings_.failed() << " of " << findings_.cases()
+              << " cases are wrong\n";
+    Check(side_.options.tolerate, "keys do not protect what they have to");
+  }
+
+ private:
+  static QpConfig Config() {
+    QpConfig config;
+    config.access = kAllAccess;
+    config.rd_atomic = 4;
+    return config;
+  }
+
+  // What both sides have.
+  Abilities Agree() {
+    Abilities mine = regions_.Probe();
+    if (!side_.options.quick && mine.kinds[static_cast<int>(Kind::kNull)]) {
+      mine.recycled = regions_.Recycle();
+      Check(mine.recycled || side_.options.tolerate,
+            "the index of a key is not used again");
+    }
+    const Abilities other = side_.channel.Exchange(mine);
+    for (int i = 0; i < kKinds; ++i) {
+      mine.kinds[i] &= other.kinds[i];
+    }
+    mine.windows &= other.windows;
+    mine.atomic_write &= other.atomic_write;
+    mine.reregister &= other.reregister;
+    mine.recycled &= other.recycled;
+    return mine;
+  }
+
+  void RunCase(const Case& one) {
+    const Outcome right = Judge(one);
+    ibv_wc_status status{};
+    if (requester_) {
+      Target target{};
+      side_.channel.Read(&target, sizeof(target));
+      status = Request(one, target);
+      findings_.Expect(status == right.status, "'", ibv_wc_status_str(status),
+                       "', not '", ibv_wc_status_str(right.status), "'");
+      side_.channel.Write(&status, sizeof(status));
+    } else {
+      status = Respond(one, right);
+    }
+    // What is still under way is not placed any more then.
+    if (status != IBV_WC_SUCCESS || right.status != IBV_WC_SUCCESS) {
+      Renew();
+    }
+    CheckMemory(one, requester_ ? right.local : right.remote);
+  }
+
+  // A work request of the case; returns how it completed.
+  ibv_wc_status Request(const Case& one, const Target& target) {
+    if (IsBind(one.op)) {
+      return regions_.TryBind(one, connection_);
+    }
+    if (one.state == State::kInvalidatedByPeer) {
+      ibv_send_wr wr{};
+      wr.opcode = IBV_WR_SEND_WITH_INV;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      wr.invalidate_rkey = target.key;
+      const ibv_wc_status status = Post(wr);
+      findings_.Expect(status == IBV_WC_SUCCESS,
+                       "SEND with invalidate: ", ibv_wc_status_str(status));
+    }
+    const bool local = one.where == Where::kLocal;
+    const Subject subject =
+        local ? regions_.Prepare(one, connection_) : regions_.Partner(one);
+    ibv_sge sge = {local ? AddressFor(one, subject) : subject.base,
+                   static_cast<uint32_t>(one.range.length), subject.key};
+    ibv_send_wr wr{};
+    wr.opcode = OpcodeOf(one.op);
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    if (one.op == Op::kFetchAdd || one.op == Op::kCompareSwap) {
+      wr.wr.atomic.remote_addr = target.address;
+      wr.wr.atomic.rkey = target.key;
+      wr.wr.atomic.compare_add = one.op == Op::kFetchAdd ? kAdd : Before(one);
+      wr.wr.atomic.swap = kSwap;
+    } else {
+      wr.imm_data = kImm;
+      wr.wr.rdma.remote_addr = target.address;
+      wr.wr.rdma.rkey = target.key;
+    }
+    return Post(wr);
+  }
+
+  ibv_wc_status Post(ibv_send_wr wr) {
+    ibv_send_wr* bad = nullptr;
+    const int error = ibv_post_send(connection_.qp.get(), &wr, &bad);
+    findings_.Expect(error == 0, "ibv_post_send: ", std::strerror(error));
+    if (error != 0) {
+      return IBV_WC_GENERAL_ERR;
+    }
+    const std::vector<ibv_wc> done =
+        WaitUpTo(connection_.send_cq.get(), 1, PatienceOf(side_), "a request");
+    return done.empty() ? IBV_WC_GENERAL_ERR : done.front().status;
+  }
+
+  // The word that an atomic finds at the responder.
+  [[nodiscard]] uint64_t Before(const Case& one) const {
+    const std::optional<Place> place = PlaceOf(one, false);
+    return place && place->offset <= kArea - kWord
+               ? baseline_.WordAt(!leader_requests_, *place)
+               : 0;
+  }
+
+  ibv_wc_status Respond(const Case& one, const Outcome& right) {
+    SetAccess(one.qp_access);
+    const bool subject_is_here = one.where != Where::kLocal;
+    const Subject subject = subject_is_here ? regions_.Prepare(one, connection_)
+                                            : regions_.Partner(one);
+    const uint64_t address =
+        subject_is_here ? AddressFor(one, subject) : subject.base;
+    if (one.state == State::kInvalidatedByPeer) {
+      PostRecv(connection_.qp.get(), kExtraReceive, {});
+    }
+    if (TakesReceive(one.op)) {
+      // A WRITE with immediate data has no use for the receive's memory.
+      const auto length = static_cast<uint32_t>(
+          std::min<uint64_t>(one.range.length, kArea - kPartner));
+      PostRecv(connection_.qp.get(), kReceive,
+               {{address, length, subject.key}});
+    }
+    const Target target = {address, subject.key};
+    side_.channel.Write(&target, sizeof(target));
+    ibv_wc_status status{};
+    side_.channel.Read(&status, sizeof(status));
+    // Nothing is worth waiting for when it has gone wrong already.
+    const int patience = status == right.status ? PatienceOf(side_) : 0;
+    ExpectReceives(one, right, patience);
+    ExpectEvent(right, patience);
+    const ibv_qp_state state = StateOf(connection_.qp.get());
+    findings_.Expect(
+        state == (right.responder_fails ? IBV_QPS_ERR : IBV_QPS_RTS),
+        "the responder's QP is in state ", int{state});
+    return status;
+  }
+
+  void ExpectReceives(const Case& one, const Outcome& right, int patience) {
+    const bool ends = right.responder_fails || right.status == IBV_WC_SUCCESS;
+    const bool extra = one.state == State::kInvalidatedByPeer;
+    const size_t count =
+        (extra ? 1 : 0) + (ends && TakesReceive(one.op) ? 1 : 0);
+    const std::vector<ibv_wc> done =
+        WaitUpTo(connection_.recv_cq.get(), count, patience, "receives");
+    findings_.Expect(done.size() == count, done.size(), " of ", count,
+                     " receives completed");
+    for (const ibv_wc& wc : done) {
+      const ibv_wc_status status =
+          wc.wr_id == kExtraReceive ? IBV_WC_SUCCESS : right.receive;
+      findings_.Expect(wc.status == status, "the receive: '",
+                       ibv_wc_status_str(wc.status), "', not '",
+                       ibv_wc_status_str(status), "'");
+      findings_.Expect(wc.status != IBV_WC_SUCCESS ||
+                           wc.wr_id == kExtraReceive ||
+                           wc.byte_len == one.range.length,
+                       "a receive of ", wc.byte_len, " bytes");
+    }
+    ibv_wc more{};
+    findings_.Expect(ibv_poll_cq(connection_.recv_cq.get(), 1, &more) == 0,
+                     "a receive completed that must not: '",
+                     ibv_wc_status_str(more.status), "'");
+  }
+
+  // The event of this case, and no other.
+  void ExpectEvent(const Outcome& right, int patience) {
+    pollfd ready = {device_.context->async_fd, POLLIN, 0};
+    const int wait = right.event && events_come_ ? patience * 1000 : 0;
+    if (poll(&ready, 1, wait) != 1) {
+      findings_.Expect(!right.event, "no asynchronous event");
+      // A device that has none is not waited for each time.
+      events_come_ &= !right.event || !side_.options.tolerate;
+      return;
+    }
+    ibv_async_event event{};
+    CheckErrno(
+        ibv_get_async_event(device_.context.get(), &event) != 0 ? errno : 0,
+        "ibv_get_async_event");
+    ibv_ack_async_event(&event);
+    findings_.Expect(right.event == event.event_type, "the event '",
+                     ibv_event_type_str(event.event_type), "'");
+  }
+
+  // What the case places at this side, if all of it is placed.
+  std::vector<uint8_t> Placing(const Case& one) const {
+    const auto words = [](uint64_t word) {
+      std::vector<uint8_t> bytes(kWord);
+      std::memcpy(bytes.data(), &word, kWord);
+      return bytes;
+    };
+    if (!requester_ && one.op == Op::kFetchAdd) {
+      return words(Before(one) + kAdd);
+    }
+    if (!requester_ && one.op == Op::kCompareSwap) {
+      return words(kSwap);
+    }
+    // It comes from the other side, where the null region is of zeros.
+    const std::optional<Place> from = PlaceOf(one, !requester_);
+    std::vector<uint8_t> bytes(std::min<uint64_t>(one.range.length, kArea));
+    if (from) {
+      const uint8_t* const begin = baseline_.At(!side_.leads, *from);
+      const size_t there =
+          from->offset > kArea
+              ? 0
+              : std::min<size_t>(bytes.size(), kArea - from->offset);
+      std::copy_n(begin, there, bytes.begin());
+    }
+    return bytes;
+  }
+
+  // Both memories are as they were but for what the case places.
+  void CheckMemory(const Case& one, Placed placed) {
+    const std::optional<Place> place = PlaceOf(one, requester_);
+    std::vector<uint8_t> placing;
+    if (placed != Placed::kNothing && place) {
+      placing = Placing(one);
+    }
+    bool touched = !placing.empty();
+    for (const bool device_memory : {false, true}) {
+      if (device_memory && regions_.device_memory() == nullptr) {
+        continue;
+      }
+      const bool here = touched && place->device_memory == device_memory;
+      touched |= !CheckArea(device_memory,
+                            here ? std::optional(place->offset) : std::nullopt,
+                            placing, placed);
+    }
+    if (touched) {
+      Restore();
+    }
+  }
+
+  // Compares all of a memory; false if it is not as it was.
+  bool CheckArea(bool device_memory, std::optional<size_t> offset,
+                 const std::vector<uint8_t>& placing, Placed placed) {
+    const uint8_t* const before = baseline_.At(side_.leads, {device_memory, 0});
+    const uint8_t* now = regions_.host();
+    if (device_memory) {
+      copy_.resize(kArea);
+      CheckErrno(
+          ibv_memcpy_from_dm(copy_.data(), regions_.device_memory(), 0, kArea),
+          "ibv_memcpy_from_dm");
+      now = copy_.data();
+    }
+    if (!offset) {
+      const bool same = std::memcmp(now, before, kArea) == 0;
+      findings_.Expect(same, What(device_memory), " byte ",
+                       Different(now, before, 0, kArea), " has changed");
+      return same;
+    }
+    // Of what is perhaps placed, only what is within the region.
+    const size_t begin = std::min(*offset, kArea);
+    const size_t end = std::min(begin + placing.size(), kArea);
+    const size_t low = placed == Placed::kPerhaps && begin < kPartner
+                           ? std::clamp(begin, kBegin, kBegin + kRegion)
+                           : begin;
+    const size_t high = placed == Placed::kPerhaps && begin < kPartner
+                            ? std::clamp(end, kBegin, kBegin + kRegion)
+                            : end;
+    findings_.Expect(std::memcmp(now, before, low) == 0, What(device_memory),
+                     " byte ", Different(now, before, 0, low), " has changed");
+    findings_.Expect(std::memcmp(now + high, before + high, kArea - high) == 0,
+                     What(device_memory), " byte ",
+                     Different(now, before, high, kArea), " has changed");
+    for (size_t i = low; i < high; ++i) {
+      const bool good = now[i] == placing[i - begin] ||
+                        (placed == Placed::kPerhaps && now[i] == before[i]);
+      if (!good) {
+        findings_.Expect(false, What(device_memory), " byte ", i, " is wrong");
+        break;
+      }
+    }
+    return false;
+  }
+
+  static const char* What(bool device_memory) {
+    return device_memory ? "device memory's" : "memory's";
+  }
+
+  // Counted from the region's first byte on.
+  static ptrdiff_t Different(const uint8_t* now, const uint8_t* before,
+                             size_t from, size_t to) {
+    return std::mismatch(now + from, now + to, before + from).first - now -
+           static_cast<ptrdiff_t>(kBegin);
+  }
+
+  void Restore() {
+    std::memcpy(regions_.host(), baseline_.At(side_.leads, {false, 0}), kArea);
+    if (regions_.device_memory() != nullptr) {
+      CheckErrno(ibv_memcpy_to_dm(regions_.device_memory(), 0,
+                                  baseline_.At(side_.leads, {true, 0}), kArea),
+                 "ibv_memcpy_to_dm");
+    }
+  }
+
+  void SetAccess(unsigned int access) {
+    if (access == connection_.config.access) {
+      return;
+    }
+    ibv_qp_attr attr{};
+    attr.qp_access_flags = access;
+    CheckErrno(ibv_modify_qp(connection_.qp.get(), &attr, IBV_QP_ACCESS_FLAGS),
+               "modify QP: access");
+    connection_.config.access = access;
+  }
+
+  // Both sides do it after the same case. The requester goes on when it is told
+  // of the next target, when the responder is ready, too.
+  void Renew() {
+    ++lives_;
+    ibv_qp* const qp = connection_.qp.get();
+    ToState(qp, IBV_QPS_RESET);
+    ibv_wc rest{};
+    while (ibv_poll_cq(connection_.recv_cq.get(), 1, &rest) > 0) {
+    }
+    while (ibv_poll_cq(connection_.send_cq.get(), 1, &rest) > 0) {
+    }
+    ToInit(qp, connection_.config);
+    QpAddress mine{};
+    // Far from what could still be under way.
+    mine.psn = (lives_ << 16) & 0xffffff;
+    connection_.peer.psn = mine.psn;
+    ToRts(qp, device_, mine, connection_.peer, connection_.config);
+  }
+
+  // Who may write may write here: nothing else makes a region (IBTA 10.6.3.1).
+  void RefusedRegistrations() {
+    const unsigned int writes =
+        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    for (const Kind kind :
+         {Kind::kPinned, Kind::kOnDemand, Kind::kZeroBased, Kind::kHigh}) {
+      for (unsigned int access = 0; access <= kAllAccess; ++access) {
+        if ((access & writes) == 0 || (access & IBV_ACCESS_LOCAL_WRITE) != 0) {
+          continue;
+        }
+        findings_.Begin({.kind = kind, .access = access});
+        const MrPtr mr = regions_.Register(kind, access, Domain::kSame);
+        findings_.Expect(mr == nullptr, "registered without LOCAL_WRITE");
+        findings_.Expect(mr != nullptr || errno == EINVAL,
+                         "registering: ", std::strerror(errno));
+      }
+    }
+  }
+
+  Side& side_;
+  Device device_;
+  Baseline baseline_;
+  Regions regions_;
+  Connection connection_;
+  Findings findings_;
+  std::vector<uint8_t> copy_;
+  bool leader_requests_ = true;
+  bool requester_ = false;
+  bool events_come_ = true;
+  uint32_t lives_ = 0;
+};
+
+void Run(Side& side) { Test(side).Run(); }
+
+}  // namespace
+}  // namespace ropcie::keys
+
+int main(int argc, char** argv) {
+  return ropcie::RunProgram(argc, argv, "what keys protect, case by case",
+                            ropcie::keys::Run);
+}
