@@ -11,8 +11,33 @@
 
 # Processes that spoil their own memory crash, which is nobody's fault but theirs.
 echo 0 >/proc/sys/debug/exception-trace
-rop_fuzz --timeout "$patience" "$@" 2>"$LAB_OUT/fuzz" ||
-	fail "rop_fuzz ended with status $?: $(tail -n 5 "$LAB_OUT/fuzz")"
-expect_no_user_objects "hostile processes"
-rop_sendrecv
-pass "hostile processes"
+# fuzz WHAT FAIL OPTION...: FAIL is 1 where allocations may be refused.
+fuzz() {
+	local what=$1 may_fail=$2
+
+	shift 2
+	(
+		[ "$may_fail" = 0 ] || echo 1 >/proc/self/make-it-fail
+		exec rop_fuzz --timeout "$patience" "$@" 2>"$LAB_OUT/fuzz"
+	) || fail "rop_fuzz ended with status $? under $what: $(tail -n 5 "$LAB_OUT/fuzz")"
+	expect_no_user_objects "$what"
+	rop_sendrecv >/dev/null || fail "rop_sendrecv ended with status $? after $what"
+	pass "$what"
+}
+
+fuzz "hostile processes" 0 "$@"
+
+# Where the kernel can, what it asks for in their name is refused now and then.
+for fault in failslab fail_page_alloc fail_usercopy; do
+	knobs=/sys/kernel/debug/$fault
+	[ -d "$knobs" ] || continue
+	echo Y >"$knobs/task-filter"
+	echo 0 >"$knobs/verbose"
+	echo -1 >"$knobs/times"
+	echo 2 >"$knobs/probability"
+	for knob in ignore-gfp-wait ignore-gfp-highmem cache-filter; do
+		[ ! -e "$knobs/$knob" ] || echo N >"$knobs/$knob"
+	done
+	fuzz "$fault" 1 "$@"
+	echo 0 >"$knobs/probability"
+done

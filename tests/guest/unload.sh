@@ -1,0 +1,79 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2 -- 1
+# lab-long: --nodes 2 --timeout 3600 -- 20
+#
+# unload.sh [TURNS]: the driver goes under programs that poll, that post and that
+# wait for events, TURNS times at each node. It does not wait for them, they can
+# be killed, their peers are told, and when it is back all works again.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+
+turns=${1:-20}
+port=18515
+number=0
+
+# start PROGRAM OPTION...: of perftest, with traffic.
+start() {
+	local before
+
+	before=$(rdma_bytes "$RDMA_DEV")
+	if [ "$NODE" = 1 ]; then
+		"$@" -F -d "$RDMA_DEV" -p "$port" >"$LAB_OUT/program" 2>&1 &
+		program=$!
+		retry "$patience" listening "$port" || fail "$* does not listen: $(<"$LAB_OUT/program")"
+		lab-barrier "listens-$number"
+	else
+		lab-barrier "listens-$number"
+		"$@" -F -d "$RDMA_DEV" -p "$port" "$SERVER" >"$LAB_OUT/program" 2>&1 &
+		program=$!
+	fi
+	retry "$patience" has_more_bytes_than "$before" ||
+		fail "$* does not run: $(<"$LAB_OUT/program")"
+}
+
+gone() {
+	[ ! -e "/sys/class/infiniband/$RDMA_DEV" ]
+}
+
+works() {
+	grep -q ACTIVE "/sys/class/infiniband/$RDMA_DEV/ports/1/state" 2>/dev/null &&
+		ping -q -n -c1 -W1 "10.77.0.$((3 - NODE))" >/dev/null
+}
+
+reload() {
+	timeout "$patience" rmmod ropcie || fail "the driver does not go under $*"
+	gone || fail "the device is left under $*"
+	insmod "$MODDIR/driver/ropcie.ko"
+	retry "$patience" ip link set dev "$NETDEV" up 2>/dev/null || fail "no interface"
+	ip addr add "10.77.0.$NODE/24" dev "$NETDEV"
+}
+
+# unload NODE PROGRAM OPTION...
+unload() {
+	local who=$1
+
+	shift
+	number=$((number + 1))
+	start "$@"
+	lab-barrier "runs-$number"
+	[ "$NODE" != "$who" ] || reload "$@"
+	lab-barrier "reloaded-$number"
+	# It may have ended, and it may wait for its peer over TCP.
+	kill -KILL "$program" 2>/dev/null || true
+	wait "$program" 2>/dev/null || true
+	expect_no_user_objects "$*"
+	retry "$patience" works || fail "the link does not come back after $*"
+	lab-barrier "works-$number"
+	rop_sendrecv >/dev/null || fail "rop_sendrecv ended with status $? after $*"
+}
+
+for ((turn = 1; turn <= turns; turn++)); do
+	for node in 1 2; do
+		unload "$node" ib_send_bw -D 100 # polls
+		unload "$node" ib_send_bw -e -n 1000000 # waits for events
+		unload "$node" ib_read_lat -D 100
+		unload "$node" ib_write_bw -D 100 --post_list=32 # posts
+	done
+done
+pass "the driver goes and comes under four programs, $turns times at each node"
