@@ -11,21 +11,20 @@
 
 # Processes that spoil their own memory crash, which is nobody's fault but theirs.
 echo 0 >/proc/sys/debug/exception-trace
-# fuzz WHAT FAIL OPTION...: FAIL is 1 where allocations may be refused.
-fuzz() {
-	local what=$1 may_fail=$2
 
-	shift 2
-	(
-		[ "$may_fail" = 0 ] || echo 1 >/proc/self/make-it-fail
-		exec rop_fuzz --timeout "$patience" "$@" 2>"$LAB_OUT/fuzz"
-	) || fail "rop_fuzz ended with status $? under $what: $(tail -n 5 "$LAB_OUT/fuzz")"
+# fuzz WHAT OPTION...
+fuzz() {
+	local what=$1
+
+	shift
+	rop_fuzz --timeout "$patience" "$@" 2>"$LAB_OUT/fuzz" ||
+		fail "rop_fuzz ended with status $? under $what: $(tail -n 5 "$LAB_OUT/fuzz")"
 	expect_no_user_objects "$what"
 	rop_sendrecv >/dev/null || fail "rop_sendrecv ended with status $? after $what"
 	pass "$what"
 }
 
-fuzz "hostile processes" 0 "$@"
+fuzz "hostile processes" "$@"
 
 # Where the kernel can, what it asks for in their name is refused now and then.
 for fault in failslab fail_page_alloc fail_usercopy; do
@@ -38,6 +37,6 @@ for fault in failslab fail_page_alloc fail_usercopy; do
 	for knob in ignore-gfp-wait ignore-gfp-highmem cache-filter; do
 		[ ! -e "$knobs/$knob" ] || echo N >"$knobs/$knob"
 	done
-	fuzz "$fault" 1 "$@"
+	fuzz "$fault" "$@"
 	echo 0 >"$knobs/probability"
 done

@@ -369,7 +369,7 @@ class Worker {
     ibv_device_attr_ex device{};
     ibv_cq* cq = nullptr;
     void* user = nullptr;
-    switch (Below(5)) {
+    switch (Below(6)) {
       case 0:
         if (ibv_qp* const qp = Pick(qps_)) {
           (void)ibv_query_qp(qp, &attr, Any<int>(), &init);
@@ -386,6 +386,11 @@ class Worker {
       case 3:
         if (channel_ != nullptr) {
           (void)ibv_get_cq_event(channel_, &cq, &user);
+        }
+        break;
+      case 4:
+        if (ibv_context* const other = ibv_open_device(context_->device)) {
+          ibv_close_device(other);
         }
         break;
       default:
@@ -533,6 +538,8 @@ std::vector<Mapping> Queues() {
     std::cerr << "no device " << options.device << "\n";
     _exit(1);
   }
+  // Fault injection, where a kernel has it and it is on, is for this process.
+  std::ofstream("/proc/self/make-it-fail") << 1;
   // Some only use what verbs there are, some change calls, and some their
   // queues.
   ChangeOneCallIn(std::array<size_t, 3>{0, 100, 10}[Below(3)]);
