@@ -9,53 +9,11 @@
 # reloading anything. A short silence is not seen at all.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/link.sh
+. "$(dirname "$0")/lib/link.sh"
 
 turns=${1:-20}
-log=$LAB_OUT/faults.$NODE
-cable=$(compgen -G '/sys/kernel/debug/ntb_hw_ivshmem/*/link') || fail "the link has no knob"
 
-# cut WORD SECONDS
-cut_for() {
-	echo "$1" >"$cable"
-	sleep "$2"
-	echo up >"$cable"
-}
-
-# runs N: rop_faults is in its round N, with traffic.
-runs() {
-	[ "$(grep -c running "$log")" -ge "$1" ]
-}
-
-# lose WORD SECONDS: node 1 does it, in each round of rop_faults.
-lose() {
-	local turn test
-
-	rop_faults --rounds "$turns" >"$log" 2>&1 &
-	test=$!
-	for ((turn = 1; turn <= (NODE == 1 ? turns : 0); turn++)); do
-		retry $((2 * patience)) runs "$turn" || fail "no traffic in turn $turn: $(<"$log")"
-		sleep "0.$((RANDOM % 5))"
-		cut_for "$1" "$2"
-	done
-	wait "$test" || fail "a link that is $1: $(<"$log")"
-	grep -v '^running' "$log"
-	expect_no_user_objects "a link that is $1"
-	lab-barrier "lost-$1"
-	pass "a link that is $1 for $2 s, $turns times"
-}
-
-lose down 0.3
-lose dead 7
-
-# Traffic waits for a peer that is silent for less than the limit.
-start_hog 4
-lab-barrier short
-for ((turn = 1; turn <= turns; turn++)); do
-	[ "$NODE" != 1 ] || cut_for dead 1
-	lab-barrier "short-$turn"
-	expect_traffic "a silence of 1 s"
-done
-lab-barrier short-over
-kill_hog || true # its peer may have been killed first
-expect_no_user_objects "a short silence"
-pass "a silence of 1 s, $turns times"
+lose down 0.3 "$turns"
+lose dead 7 "$turns"
+be_silent 1 "$turns"

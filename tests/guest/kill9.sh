@@ -17,12 +17,7 @@ round() {
 	start_hog 8
 	lab-barrier "running-${name//[ ,]/-}"
 	sleep 0.5
-	if [[ " $* " == *" $NODE "* ]]; then
-		# Where several are killed, it may have ended for its peer's death.
-		kill_hog || [ $# -gt 1 ] || fail "rop_hog was gone before it was killed: $(<"$hog_log")"
-	else
-		wait "$hog" || fail "rop_hog whose peer was killed: $(<"$hog_log")"
-	fi
+	end_hog "$@"
 	expect_no_user_objects "$name"
 	lab-barrier "gone-${name//[ ,]/-}"
 	rop_sendrecv --rounds 1 >/dev/null

@@ -11,8 +11,6 @@ set -euo pipefail
 
 dev=${NETDEV:?}
 max_mtu=65520
-tcp_port=7777
-size=$((16 << 20))
 patience=60
 modules=(ropcie_ntb_if ropcie_bus ropcie_device ropcie)
 
@@ -35,6 +33,9 @@ retry() {
 		sleep 0.05
 	done
 }
+
+# shellcheck source=tests/guest/lib/tcp.sh
+. "$(dirname "$0")/lib/tcp.sh"
 
 peers() {
 	seq "$NODES" | grep -vx "$NODE"
@@ -85,22 +86,6 @@ ipv6() {
 	pass "IPv6, unicast and multicast"
 }
 
-pattern() {
-	seq "$(($1 * 10000000))" 999999999 | head -c $size || true
-}
-
-receive_from() {
-	timeout $((patience * 5)) busybox nc -l -p $tcp_port >/tmp/received || fail "nothing came by TCP"
-	cmp <(pattern "$1") /tmp/received || fail "TCP: other data than node$1 sent"
-}
-
-send_to() {
-	retry "$patience" eval "exec 5<>/dev/tcp/10.77.0.$1/$tcp_port" 2>/dev/null ||
-		fail "cannot connect to node$1"
-	pattern "$NODE" >&5 || fail "cannot send to node$1"
-	exec 5>&-
-}
-
 # tcp MTU: from each node to the next one in the circle, in turn.
 tcp() {
 	local from to
@@ -113,7 +98,7 @@ tcp() {
 		if [ "$NODE" = "$to" ]; then receive_from "$from"; fi
 	done
 	lab-barrier "netdev-tcp-$1-done"
-	pass "TCP with MTU $1: $size bytes, compared"
+	pass "TCP with MTU $1: $tcp_bytes bytes, compared"
 }
 
 limits() {

@@ -52,7 +52,7 @@ connect() {
 	modprobe nvme-$transport || fail "nvme-$transport does not load"
 	echo "transport=$transport,traddr=$traddr,trsvcid=$port,nqn=$nqn,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=60" \
 		>/dev/nvme-fabrics || fail "nvme-$transport does not connect"
-	retry 20 namespace_is_there || fail "no namespace appears"
+	retry "$patience" namespace_is_there || fail "no namespace appears"
 	# The number is the next one while somebody has the last one still open.
 	# shellcheck disable=SC2034 # for the tests
 	disk=$(compgen -G '/dev/nvme*n1')

@@ -98,10 +98,10 @@ has_more_bytes_than() {
 	[ "$(rdma_bytes "$RDMA_DEV")" -gt "$1" ]
 }
 
-# start_hog QPS: a program with traffic, which has begun; its peer may die.
+# start_hog QPS [OPTION...]: a program with traffic, which has begun; its peer may die.
 start_hog() {
 	: >"$hog_log"
-	rop_hog --qps "$1" --peer-may-die >"$hog_log" 2>&1 &
+	rop_hog --qps "$@" --peer-may-die >"$hog_log" 2>&1 &
 	hog=$!
 	retry "$patience" grep -q '^running' "$hog_log" || fail "rop_hog does not run: $(<"$hog_log")"
 }
@@ -113,6 +113,16 @@ kill_hog() {
 	pkill -KILL -x rop_hog || status=$?
 	wait "$hog" 2>/dev/null || true
 	return $status
+}
+
+# end_hog WHO...: the nodes WHO kill theirs, the others' must see it.
+end_hog() {
+	if [[ " $* " == *" $NODE "* ]]; then
+		# Where several are killed, it may have ended for its peer's death.
+		kill_hog || [ $# -gt 1 ] || fail "rop_hog was gone before it was killed: $(<"$hog_log")"
+	else
+		wait "$hog" || fail "rop_hog whose peer was killed: $(<"$hog_log")"
+	fi
 }
 
 # expect_traffic WHEN: of the program that start_hog has started.
@@ -147,7 +157,7 @@ disk_io() {
 	local disk=$1 status=0
 
 	shift
-	timeout "$((2 * patience))" fio --name=io --filename="$disk" --allow_file_create=0 --direct=1 --ioengine=libaio \
+	timeout $((2 * patience)) fio --name=io --filename="$disk" --allow_file_create=0 --direct=1 --ioengine=libaio \
 		--verify=crc32c --verify_fatal=1 --group_reporting --minimal "$@" \
 		>"$LAB_OUT/fio" 2>&1 || status=$?
 	[ $status = 0 ] || {

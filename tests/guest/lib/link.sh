@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# For guest tests that lose the emulated NTB's link under traffic; sourced after
+# rdma.sh.
+faults_log=$LAB_OUT/faults.$NODE
+cable=$(compgen -G '/sys/kernel/debug/ntb_hw_ivshmem/*/link') || fail "the link has no knob"
+
+# cut_for WORD SECONDS: the cable is pulled (down), or this port falls silent (dead).
+cut_for() {
+	echo "$1" >"$cable"
+	sleep "$2"
+	echo up >"$cable"
+}
+
+# runs N: rop_faults is in its round N, with traffic.
+runs() {
+	[ "$(grep -c running "$faults_log")" -ge "$1" ]
+}
+
+# lose WORD SECONDS TURNS [NODE]: node NODE (1) does it, in each round of rop_faults,
+# for longer than is forgiven.
+lose() {
+	local turn test
+
+	rop_faults --rounds "$3" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
+	test=$!
+	for ((turn = 1; turn <= (NODE == ${4:-1} ? $3 : 0); turn++)); do
+		retry $((2 * patience)) runs "$turn" || fail "no traffic in turn $turn: $(<"$faults_log")"
+		sleep "0.$((RANDOM % 5))"
+		cut_for "$1" "$2"
+	done
+	wait "$test" || fail "a link that is $1: $(<"$faults_log")"
+	grep -v '^running' "$faults_log"
+	expect_no_user_objects "a link that is $1"
+	lab-barrier "lost-$1"
+	pass "a link that is $1 for $2 s, $3 times"
+}
+
+# be_silent SECONDS TURNS [NODE]: node NODE (1) is, for less than the limit, and traffic
+# waits for it.
+be_silent() {
+	local turn
+
+	start_hog 4
+	lab-barrier short
+	for ((turn = 1; turn <= $2; turn++)); do
+		[ "$NODE" != "${3:-1}" ] || cut_for dead "$1"
+		lab-barrier "short-$turn"
+		expect_traffic "a silence of $1 s"
+	done
+	lab-barrier short-over
+	kill_hog || true # its peer may have been killed first
+	expect_no_user_objects "a short silence"
+	pass "a silence of $1 s, $2 times"
+}

@@ -1,0 +1,354 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab-long: --nodes 2 --timeout 7200 -- 60
+#
+# soak.sh [MINUTES [SEED [EPISODE...]]]: episodes of everything that two nodes do, in an
+# order that the seed decides: all of them (or those that are named), shuffled, again and
+# again. After each nothing is left behind, and new connections work. Of what it prints
+# with "soak:" in front, scripts/soak makes its report; an episode alone, with the seed
+# that it began with, is the same again.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/link.sh
+. "$(dirname "$0")/lib/link.sh"
+# shellcheck source=tests/guest/lib/cm.sh
+. "$(dirname "$0")/lib/cm.sh"
+# shellcheck source=tests/guest/lib/tcp.sh
+. "$(dirname "$0")/lib/tcp.sh"
+# shellcheck source=tests/guest/lib/nvmet.sh
+. "$(dirname "$0")/lib/nvmet.sh"
+
+end=$((SECONDS + ${1:-60} * 60))
+state=${2:-1}
+# Some also run while rop_hog has the link busy; the others want it for themselves, or
+# lose it.
+calm=(traffic queue_pairs paging perftest connections tcp nvme)
+kinds=("${calm[@]}" errors limits silence losses kills tcp_losses nvme_losses reload)
+for kind in "${@:3}"; do
+	[[ " ${kinds[*]} " == *" $kind "* ]] || fail "there is no episode $kind, but ${kinds[*]}"
+done
+[ $# -le 2 ] || kinds=("${@:3}")
+over=$LAB_OUT/soak.over # node 1 says so
+log=$LAB_OUT/soak.$NODE
+modules=(ntb_hw_ivshmem ropcie_ntb_if ropcie_bus ropcie_device ropcie)
+hw_params=()
+for param in port ports; do
+	hw_params+=("$param=$(<"/sys/module/ntb_hw_ivshmem/parameters/$param")")
+done
+mtu=$(<"/sys/class/net/$NETDEV/mtu")
+peer=$((3 - NODE))
+tcp_bytes=$((64 << 20))
+deck=()
+declare -A counts
+
+# draw COUNT: sets $drawn to one of 0 to COUNT - 1. All nodes draw the same, so it is not
+# called where only one of them comes along, nor in a subshell.
+draw() {
+	state=$(((state * 1103515245 + 12345) & 0x7fffffff))
+	drawn=$(((state >> 16) % $1))
+}
+
+# draw_node: sets $who.
+draw_node() {
+	draw 2
+	who=$((1 + drawn))
+}
+
+# draw_loss: sets $how and $long, of which rop_faults and TCP have to see the loss.
+draw_loss() {
+	draw 10
+	if [ "$drawn" -lt 6 ]; then
+		how=down long=0.$((1 + drawn))
+	else
+		how=dead long=$((1 + drawn)) # the limit is 5 s
+	fi
+}
+
+# run COMMAND...: it ends well.
+run() {
+	"$@" >"$log" 2>&1 || fail "$* ended with status $?: $(<"$log")"
+}
+
+# counter PATTERN: those of the device's counters, summed up.
+counter() {
+	rdma statistic show link "$RDMA_DEV/1" | grep -oE "\b$1 [0-9]+" |
+		awk '{ sum += $2 } END { printf "%.0f\n", sum }'
+}
+
+# count WHAT NUMBER: for the report.
+count() {
+	counts[$1]=$((counts[$1] + $2))
+}
+
+# count_device FACTOR: 1 at the end of a time, -1 at its start.
+count_device() {
+	count bytes $(($1 * $(counter 'tx_[a-z]+_bytes')))
+	count losses $(($1 * $(counter link_losses)))
+}
+
+reachable() {
+	(gid_index "$RDMA_DEV") >/dev/null &&
+		grep -q ACTIVE "/sys/class/infiniband/$RDMA_DEV/ports/1/state" &&
+		ping -q -n -c1 -W1 "10.77.0.$peer" >/dev/null
+}
+
+traffic() {
+	draw 32768
+	run rop_traffic --quick --seed "$drawn" --timeout $((2 * patience))
+}
+
+queue_pairs() {
+	local qps
+
+	draw 200
+	qps=$((1 + drawn))
+	draw 32768
+	run rop_many_qps --qps $qps --seed "$drawn" --timeout $((2 * patience))
+}
+
+# WRITE, READ and atomics to memory that comes and goes.
+paging() {
+	run rop_odp --quick --timeout $((2 * patience))
+}
+
+perftest() {
+	local programs=(
+		"ib_send_bw" "ib_send_bw -e" "ib_send_bw -c XRC" "ib_send_bw -q 8 -b"
+		"ib_send_lat" "ib_send_lat -e" "ib_send_lat -c XRC"
+		"ib_write_bw" "ib_write_bw -c UC" "ib_write_bw -q 8 -b" "ib_write_lat" "ib_write_lat -c UC"
+		"ib_read_bw" "ib_read_bw -e" "ib_read_bw -q 8 -b" "ib_read_lat" "ib_read_lat -c XRC"
+		"ib_atomic_bw" "ib_atomic_bw -A CMP_AND_SWAP -q 8" "ib_atomic_lat -e"
+	)
+	local program size
+
+	for _ in 1 2 3 4; do
+		draw ${#programs[@]}
+		program=${programs[drawn]}
+		draw 17
+		size="-s $((1 << drawn))"
+		[ "${program#ib_atomic}" = "$program" ] || size=
+		# shellcheck disable=SC2086
+		(pair 18515 $program $size -n 100) >"$log" 2>&1 || fail "$(<"$log")"
+	done
+}
+
+connections() {
+	draw 400
+	count connects $((1 + drawn))
+	connects $((1 + drawn))
+	draw 16
+	count connects $((1 + drawn))
+	between ucmatose -c $((1 + drawn)) -C 10 -- ucmatose -s "$SERVER" -c $((1 + drawn)) -C 10
+	draw 32768
+	count connects 1
+	between rping -s -S $((64 + drawn)) -V -C 20 -- rping -c -a "$SERVER" -S $((64 + drawn)) -V -C 20
+	count connects 1
+	between rstream -S 65536 -C 50 -- rstream -s "$SERVER" -S 65536 -C 50
+}
+
+# Both directions at once.
+tcp() {
+	local receiver
+
+	receive_from "$peer" &
+	receiver=$!
+	send_to "$peer"
+	wait "$receiver" || fail "TCP from node$peer"
+}
+
+# disk_options: sets $options, of fio.
+disk_options() {
+	local sets=("--rw=randwrite --bs=4k --iodepth=32 --size=8m" "--rw=write --bs=1m --iodepth=8 --size=64m"
+		"--rw=randrw --bs=16k --iodepth=16 --size=16m"
+		"--rw=randrw --bs=4k --iodepth=16 --numjobs=2 --size=8m --offset_increment=8m")
+
+	draw ${#sets[@]}
+	read -ra options <<<"${sets[drawn]}"
+}
+
+nvme() {
+	local options
+
+	disk_options
+	[ "$NODE" != 1 ] || start_target
+	lab-barrier target
+	if [ "$NODE" = 2 ]; then
+		connect
+		disk_io "$disk" "${options[@]}"
+		disconnect
+	fi
+	lab-barrier used
+	[ "$NODE" != 1 ] || stop_target
+}
+
+errors() {
+	run rop_errors
+}
+
+limits() {
+	draw 1000
+	# With itself: it is about one device.
+	NODE=1 NODES=1 run rop_limits --rounds $((200 + drawn))
+}
+
+silence() {
+	draw_node
+	draw 10
+	be_silent 1.$drawn 3 "$who"
+}
+
+losses() {
+	local turns
+
+	draw_node
+	draw_loss
+	draw 3
+	turns=$((1 + drawn))
+	lose "$how" "$long" "$turns" "$who"
+}
+
+kills() {
+	local qps victims=("1" "2" "1 2")
+
+	draw 16
+	qps=$((1 + drawn))
+	draw ${#victims[@]}
+	start_hog $qps
+	lab-barrier kill
+	sleep "0.$((RANDOM % 10))"
+	# shellcheck disable=SC2086
+	end_hog ${victims[drawn]}
+	[[ ${victims[drawn]} != *$NODE* ]] || count kills 1
+}
+
+# Connections of TCP outlive the link.
+tcp_losses() {
+	local receiver
+
+	draw_node
+	draw_loss
+	receive_from "$peer" &
+	receiver=$!
+	if [ "$NODE" = "$who" ]; then
+		(sleep 1 && cut_for "$how" "$long") &
+	fi
+	send_to "$peer"
+	wait "$receiver" || fail "TCP from node$peer over a link that was $how for $long s"
+	wait
+	retry "$patience" reachable || fail "node$peer is not reached after a link that was $how"
+}
+
+# The host connects again, and its IO goes on.
+nvme_losses() {
+	local before io
+
+	draw_node
+	draw_loss
+	[ "$NODE" != 1 ] || start_target
+	lab-barrier target
+	if [ "$NODE" = 2 ]; then
+		connect
+		before=$(rdma_bytes "$RDMA_DEV")
+		disk_io "$disk" --rw=randrw --bs=4k --iodepth=32 --size=8m --time_based --runtime=$((${long%.*} + 10)) &
+		io=$!
+		retry "$patience" has_more_bytes_than $((before + (4 << 20))) || fail "fio does nothing"
+	fi
+	lab-barrier busy
+	[ "$NODE" != "$who" ] || cut_for "$how" "$long"
+	if [ "$NODE" = 2 ]; then
+		wait "$io" || fail "fio over a link that was $how for $long s"
+		disconnect
+	fi
+	lab-barrier used
+	[ "$NODE" != 1 ] || stop_target
+}
+
+# The upper modules of a node go under traffic, and come back.
+reload() {
+	local first index
+
+	draw_node
+	draw ${#modules[@]}
+	first=$drawn
+	start_hog 4
+	lab-barrier reload
+	if [ "$NODE" = "$who" ]; then
+		count_device 1
+		for ((index = ${#modules[@]} - 1; index >= first; index--)); do
+			timeout "$patience" rmmod "${modules[index]}" || fail "rmmod ${modules[index]}"
+		done
+		kill_hog || true
+		count kills 1
+		for ((index = first; index < ${#modules[@]}; index++)); do
+			load "${modules[index]}"
+		done
+		retry "$patience" test -e "/sys/class/net/$NETDEV" || fail "$NETDEV does not come back"
+		ip link set dev "$NETDEV" mtu "$mtu" up
+		ip addr add "10.77.0.$NODE/24" dev "$NETDEV"
+		count_device -1
+	else
+		wait "$hog" || fail "rop_hog whose peer has lost its modules: $(<"$hog_log")"
+	fi
+	retry "$patience" reachable || fail "node$peer is not reached after node$who has loaded ${modules[*]:first}"
+}
+
+# load MODULE
+load() {
+	local params=()
+
+	[ "$1" != ntb_hw_ivshmem ] || params=("${hw_params[@]}")
+	insmod "$MODDIR"/*/"$1.ko" "${params[@]}" || fail "insmod $1"
+}
+
+# draw_episode: sets $kind, and $busy if rop_hog has to run, too.
+draw_episode() {
+	[ ${#deck[@]} -gt 0 ] || deck=("${kinds[@]}")
+	draw ${#deck[@]}
+	kind=${deck[drawn]}
+	unset "deck[drawn]"
+	deck=("${deck[@]}")
+	draw 3
+	busy=$((drawn == 0))
+	[[ " ${calm[*]} " == *" $kind "* ]] || busy=0
+}
+
+episode() {
+	local kind busy began=$SECONDS seed=$state what text=
+
+	draw_episode
+	counts=([bytes]=0 [losses]=0 [kills]=0 [connects]=0)
+	echo "soak: $kind begins with seed $seed$([ "$busy" = 0 ] || echo ", the link is busy")"
+	count_device -1
+	lab-barrier begun
+	if [ "$busy" = 1 ]; then
+		draw_node
+		start_hog 2 --tcp-port 18700
+		renice -n 19 -p "$hog" >/dev/null # or the one processor is busy with nothing else
+		lab-barrier busy
+	fi
+	"$kind"
+	lab-barrier ended
+	if [ "$busy" = 1 ]; then
+		end_hog "$who"
+		[ "$NODE" != "$who" ] || count kills 1
+	fi
+	expect_no_user_objects "$kind"
+	lab-barrier clean
+	run rop_sendrecv --rounds 1 --timeout $((2 * patience))
+	expect_no_user_objects "new connections after $kind"
+	count_device 1
+	for what in "${!counts[@]}"; do
+		text+=" $what ${counts[$what]}"
+	done
+	echo "soak: $kind ended:$text seconds $((SECONDS - began))"
+}
+
+[ "$NODE" != 1 ] || rm -f "$over"
+lab-barrier soak
+while :; do
+	[ "$NODE" != 1 ] || [ "$SECONDS" -lt "$end" ] || touch "$over"
+	lab-barrier next
+	[ ! -e "$over" ] || break
+	episode
+done
+pass "a soak of ${1:-60} minutes, seed ${2:-1}"
