@@ -12,7 +12,8 @@ listens() {
 }
 
 # between SERVER -- CLIENT: the server on node 1, the client on node 2, which is
-# started when the server listens. One that does not (mckey) has time to join.
+# started when the server listens. One that does not (mckey) has time to join. With
+# $lasting the server does not end by itself.
 between() {
 	local server=() client status=0
 
@@ -30,6 +31,7 @@ between() {
 			sleep 3
 		else
 			retry "$patience" listens "${server[0]}" || fail "${server[*]} does not listen"
+			sleep 0.5 # the kernel says so a moment before it does
 		fi
 	fi
 	lab-barrier "cm-$cm_number"
@@ -40,7 +42,11 @@ between() {
 			fail "client: ${client[*]} ended with status $status"
 		}
 	fi
-	if [ "$NODE" = 1 ]; then
+	if [ -n "${lasting:-}" ]; then
+		lab-barrier "cm-served-$cm_number"
+		[ "$NODE" != 1 ] || kill "$pid" || fail "server: ${server[*]} has ended: $(<"$server_log")"
+		[ "$NODE" != 1 ] || wait "$pid" || true
+	elif [ "$NODE" = 1 ]; then
 		wait "$pid" || {
 			status=$?
 			cat "$server_log"

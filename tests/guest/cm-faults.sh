@@ -1,0 +1,110 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2
+#
+# Connections of librdmacm that do not come about, or end: nobody listens, nobody is
+# there, a process dies, the device goes under open ids. Programs are told, and the
+# next connection works.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/cm.sh
+. "$(dirname "$0")/lib/cm.sh"
+
+client_log=$LAB_OUT/client
+step=0
+
+meet() {
+	step=$((step + 1))
+	lab-barrier "fault-$step"
+}
+
+# refused EVENT COMMAND...: it fails, and says why.
+refused() {
+	local event=$1
+
+	shift
+	! timeout $((2 * patience)) "$@" >"$client_log" 2>&1 || fail "$* succeeds"
+	grep -q "$event" "$client_log" || fail "$* does not tell of $event: $(<"$client_log")"
+	pass "$*: $event"
+}
+
+ended() {
+	! kill -0 "$1" 2>/dev/null
+}
+
+# serve: rping on node 1, for any number of clients.
+serve() {
+	rping -s -a "$SERVER" -P -v >"$server_log" 2>&1 &
+	server=$!
+	retry "$patience" listens rping || fail "rping does not listen"
+	sleep 0.5
+}
+
+# endless: a client of it on node 2, with traffic.
+endless() {
+	local before
+
+	before=$(rdma_bytes "$RDMA_DEV")
+	rping -c -a "$SERVER" -C 1000000 >"$client_log" 2>&1 &
+	client=$!
+	retry "$patience" has_more_bytes_than "$before" || fail "rping does not run: $(<"$client_log")"
+}
+
+if [ "$NODE" = 2 ]; then
+	refused RDMA_CM_EVENT_REJECTED ucmatose -s "$SERVER" -p 9999
+	refused RDMA_CM_EVENT_ADDR_ERROR ucmatose -s 10.77.0.99
+fi
+
+# A client dies; the server has the next one.
+[ "$NODE" != 1 ] || serve
+meet
+[ "$NODE" != 2 ] || endless
+meet
+if [ "$NODE" = 2 ]; then
+	kill -KILL "$client"
+	wait "$client" 2>/dev/null || true
+	timeout "$patience" rping -c -a "$SERVER" -C 10 || fail "the next client ended with status $?"
+fi
+meet
+pass "a client dies"
+
+# The server dies; its client is told.
+[ "$NODE" != 2 ] || endless
+meet
+if [ "$NODE" = 1 ]; then
+	kill -KILL "$server"
+	wait "$server" 2>/dev/null || true
+else
+	retry $((2 * patience)) ended "$client" || fail "rping does not notice that its server has died"
+	wait "$client" 2>/dev/null || true
+fi
+meet
+expect_no_user_objects "a server that died"
+pass "a server dies"
+
+# The device goes at the client, then at the server.
+for who in 2 1; do
+	[ "$NODE" != 1 ] || serve
+	meet
+	[ "$NODE" != 2 ] || endless
+	meet
+	if [ "$NODE" = "$who" ]; then
+		timeout "$patience" rmmod ropcie || fail "the driver does not go under open ids"
+		insmod "$MODDIR/driver/ropcie.ko"
+		retry "$patience" ip link set dev "$NETDEV" up 2>/dev/null || fail "no interface"
+		ip addr add "10.77.0.$NODE/24" dev "$NETDEV"
+		# The client may also end because its work requests do.
+		log=$([ "$NODE" = 1 ] && echo "$server_log" || echo "$client_log")
+		retry "$patience" grep -qiE "device removal|client disconnect" "$log" ||
+			fail "rping was not told: $(<"$log")"
+	fi
+	kill -KILL "$([ "$NODE" = 1 ] && echo "$server" || echo "$client")" 2>/dev/null || true
+	wait
+	expect_no_user_objects "a device that went"
+	meet
+	retry "$patience" ping -q -n -c1 -W1 "10.77.0.$((3 - NODE))" >/dev/null ||
+		fail "the other node does not answer"
+	meet
+	between rping -s -V -C 10 -- rping -c -a "$SERVER" -V -C 10
+	pass "the device of node $who goes"
+done
