@@ -35,7 +35,7 @@ ended() {
 # serve: rping on node 1, for any number of clients.
 serve() {
 	rping -s -a "$SERVER" -P -v >"$server_log" 2>&1 &
-	server=$!
+	serving=$!
 	retry "$patience" listens rping || fail "rping does not listen"
 	sleep 0.5
 }
@@ -46,7 +46,7 @@ endless() {
 
 	before=$(rdma_bytes "$RDMA_DEV")
 	rping -c -a "$SERVER" -C 1000000 >"$client_log" 2>&1 &
-	client=$!
+	running=$!
 	retry "$patience" has_more_bytes_than "$before" || fail "rping does not run: $(<"$client_log")"
 }
 
@@ -61,8 +61,8 @@ meet
 [ "$NODE" != 2 ] || endless
 meet
 if [ "$NODE" = 2 ]; then
-	kill -KILL "$client"
-	wait "$client" 2>/dev/null || true
+	kill -KILL "$running"
+	wait "$running" 2>/dev/null || true
 	timeout "$patience" rping -c -a "$SERVER" -C 10 || fail "the next client ended with status $?"
 fi
 meet
@@ -72,11 +72,11 @@ pass "a client dies"
 [ "$NODE" != 2 ] || endless
 meet
 if [ "$NODE" = 1 ]; then
-	kill -KILL "$server"
-	wait "$server" 2>/dev/null || true
+	kill -KILL "$serving"
+	wait "$serving" 2>/dev/null || true
 else
-	retry $((2 * patience)) ended "$client" || fail "rping does not notice that its server has died"
-	wait "$client" 2>/dev/null || true
+	retry $((2 * patience)) ended "$running" || fail "rping does not notice that its server has died"
+	wait "$running" 2>/dev/null || true
 fi
 meet
 expect_no_user_objects "a server that died"
@@ -98,7 +98,7 @@ for who in 2 1; do
 		retry "$patience" grep -qiE "device removal|client disconnect" "$log" ||
 			fail "rping was not told: $(<"$log")"
 	fi
-	kill -KILL "$([ "$NODE" = 1 ] && echo "$server" || echo "$client")" 2>/dev/null || true
+	kill -KILL "$([ "$NODE" = 1 ] && echo "$serving" || echo "$running")" 2>/dev/null || true
 	wait
 	expect_no_user_objects "a device that went"
 	meet

@@ -50,7 +50,7 @@ default_gids "RoCE v2"
 lab-barrier version-2
 
 for program in ib_{send,write,read,atomic}_{lat,bw}; do
-	between $program -R -F -d "$RDMA_DEV" -n 100 -- $program -R -F -d "$RDMA_DEV" -n 100 "$SERVER"
+	between "$program" -R -F -d "$RDMA_DEV" -n 100 -- "$program" -R -F -d "$RDMA_DEV" -n 100 "$SERVER"
 done
 connects 64
 connects 1000
