@@ -244,8 +244,8 @@ void ropcie_cq_forget(struct ropcie_cq *cq, const struct ib_qp *ibqp)
 		to++;
 	}
 	WRITE_ONCE(cq->head, to);
-	/* What moved may be what no event has told of. */
-	cq->left = cq->tail != to;
+	/* @told may be ahead of that; it is no position that is to come. */
+	cq->told = cq->tail - 1;
 	spin_unlock_irqrestore(&cq->lock, flags);
 }
 
@@ -304,8 +304,6 @@ static bool arm(struct ropcie_cq *cq, enum ib_cq_notify_flags flags)
 	if (missed && (cq->shared || cq->left || cq->told != cq->head) &&
 	    !(flags & IB_CQ_REPORT_MISSED_EVENTS) && wants_event(cq, false))
 		tasklet_schedule(&cq->notify);
-	/* Who asks again without a poll in between has forgotten that event. */
-	cq->left = missed;
 	spin_unlock_irqrestore(&cq->lock, irq);
 	return missed;
 }

@@ -176,45 +176,63 @@ static bool reachable(struct page *page)
 }
 
 /*
- * Take what the process has of @num pages. What a region lets anybody write to is
- * there only as long as it is writable. Return: 0; -EFAULT when there is what no
- * region can show.
+ * Take what the process has of @num pages, none of which is there. What a region
+ * lets anybody write to is there only as long as it is writable. What is not taken
+ * is given back, so that no page is known to @umem alone. Return: 0; -EFAULT when
+ * there is what no region can show.
  */
-static int look(struct ropcie_pinned *pinned, u64 first, u64 num)
+static int take(struct ropcie_pinned *pinned, u64 first, u64 num)
 {
 	struct ib_umem_odp *odp = to_ib_umem_odp(pinned->umem);
 	u64 start = ib_umem_start(odp) + (first << PAGE_SHIFT);
 	unsigned long pfn, need = HMM_PFN_VALID;
-	u64 idx;
+	u64 idx, addr;
 	int ret;
 
 	if (odp->umem.writable)
 		need |= HMM_PFN_WRITE;
-	/* Another one would write to odp->pfn_list before it is sure. */
-	mutex_lock(&pinned->looking);
 	ret = ib_umem_odp_map_dma_and_lock(odp, start, num << PAGE_SHIFT,
 					   ODP_READ_ALLOWED_BIT, false);
 	if (ret < 0)
-		goto out;
+		return ret;
 	ret = 0;
 	for (idx = first; idx < first + num; idx++) {
-		/* Else they count as written to when they are given up. */
-		if (!odp->umem.writable)
-			odp->dma_list[idx] &= ~ODP_WRITE_ALLOWED_BIT;
+		addr = ib_umem_start(odp) + (idx << PAGE_SHIFT);
 		pfn = odp->pfn_list[idx];
-		if (pfn & HMM_PFN_ERROR)
-			ret = -EFAULT;
-		if ((pfn & need) != need)
+		if ((pfn & need) == need && reachable(hmm_pfn_to_page(pfn))) {
+			/* Else it counts as written to when it is given up. */
+			if (!odp->umem.writable)
+				odp->dma_list[idx] &= ~ODP_WRITE_ALLOWED_BIT;
+			WRITE_ONCE(pinned->pages[idx],
+				   page_address(hmm_pfn_to_page(pfn)));
 			continue;
-		if (!reachable(hmm_pfn_to_page(pfn))) {
-			ret = -EFAULT;
-			break;
 		}
-		WRITE_ONCE(pinned->pages[idx],
-			   page_address(hmm_pfn_to_page(pfn)));
+		if ((pfn & HMM_PFN_ERROR) || (pfn & need) == need)
+			ret = -EFAULT;
+		odp->dma_list[idx] &= ~ODP_WRITE_ALLOWED_BIT;
+		ib_umem_odp_unmap_dma_pages(odp, addr, addr + PAGE_SIZE);
 	}
 	mutex_unlock(&odp->umem_mutex);
-out:
+	return ret;
+}
+
+/* See what of @num pages the process has. Return: as above. */
+static int look(struct ropcie_pinned *pinned, u64 first, u64 num)
+{
+	u64 idx, n, end = first + num;
+	int ret = 0;
+
+	/* Only here pages come; and odp->pfn_list is for one at a time. */
+	mutex_lock(&pinned->looking);
+	for (idx = first; idx < end && !ret; idx += n) {
+		for (n = 0; idx + n < end &&
+		     !READ_ONCE(pinned->pages[idx + n]); n++)
+			;
+		if (n)
+			ret = take(pinned, idx, n);
+		else
+			n = 1;
+	}
 	mutex_unlock(&pinned->looking);
 	return ret;
 }

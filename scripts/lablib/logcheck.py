@@ -12,8 +12,6 @@ _PREFIX = r"^(?:\[\s*\d+\.\d+\]\s*)?(?:\[\s*[TC]\d+\]\s*)?"
 _BAD = re.compile("|".join((
     _PREFIX + r"(?:BUG(?!: KCSAN)|WARNING|Oops|KASAN|UBSAN)\b",
     r"\bBUG: (?!KCSAN)",
-    # Races of the rest of the kernel are others' to judge.
-    r"\bBUG: KCSAN: .*\[(?:ropcie\w*|ntb_hw_ivshmem)\]",
     r"kernel BUG at ",
     r"\bWARNING: (?:CPU|possible|inconsistent|suspicious|bad unlock|held lock|lock held|"
     r"nested lock|stack|kernel stack)",
@@ -45,12 +43,28 @@ _BAD = re.compile("|".join((
     r"DMA-API: (?!preallocated|debugging)",
 )))
 
+_RACE = re.compile(r"\bBUG: KCSAN: ")
+_RACE_ENDS = re.compile(r"={20}")
+_OURS = re.compile(r"\[(?:ropcie\w*|ntb_hw_ivshmem)\]")
+
 _STAMP = re.compile(r"^(?:\[\s*\d+\.\d+\]\s*)+")
 
 
 def findings(text):
     """The lines of a kernel log that are reports of a fault, in order."""
-    return [line.strip() for line in text.splitlines() if _BAD.search(line)]
+    lines = text.splitlines()
+    return [line.strip() for number, line in enumerate(lines)
+            if _BAD.search(line) or _RACE.search(line) and _is_ours(lines[number:])]
+
+
+def _is_ours(report):
+    """Races of the rest of the kernel are others' to judge."""
+    for line in report:
+        if _RACE_ENDS.search(line):
+            return False
+        if _OURS.search(line):
+            return True
+    return False
 
 
 def summary(lines):

@@ -39,6 +39,9 @@ BAD = """\
 
 GOOD = """\
 [   12.345678] BUG: KCSAN: data-race in tick_nohz_stop_tick / tick_sched_timer
+[   12.345678] read to 0xffff888003a81d38 of 8 bytes by task 200 on cpu 1:
+[   12.345678] ==================================================================
+[   12.345678] ropcie 0: ropcie_poll_cq [ropcie] is not of it
 [    0.000000] Linux version 6.1.0-56-amd64
 [    0.000000] Kernel command line: console=ttyS0 quiet panic=-1
 [    0.000000] software IO TLB: area num 2.
@@ -60,6 +63,12 @@ class Findings(unittest.TestCase):
 
     def test_a_clean_boot_has_none(self):
         self.assertEqual(logcheck.findings(GOOD), [])
+
+    def test_a_race_is_ours_wherever_the_report_names_us(self):
+        report = ("BUG: KCSAN: data-race in __list_add_valid / __list_add_valid\n"
+                  "write to 0xffff888003a81d38 of 8 bytes by task 200 on cpu 1:\n"
+                  " __list_add_valid+0x1/0x2\n ropcie_qp_schedule+0x1/0x2 [ropcie]\n")
+        self.assertEqual(logcheck.findings(report), [report.splitlines()[0]])
 
     def test_order_is_kept(self):
         self.assertEqual(len(logcheck.findings(GOOD + BAD + GOOD)), len(BAD.splitlines()))

@@ -259,8 +259,6 @@ int ropcie_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 						   ROPCIE_ABI_NOTIFY_ANY,
 				  __ATOMIC_SEQ_CST);
 		due = !solicited_only && are_due(cq);
-		/* Who asks again without a poll has forgotten that event. */
-		cq->left = cq->ring.next != ropcie_ring_end(&cq->ring);
 	}
 	pthread_mutex_unlock(&cq->ring_lock);
 	if (lost)
