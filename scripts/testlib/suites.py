@@ -132,9 +132,10 @@ def _guest_suite(name, series, belongs, **when):
     """Guest tests for which BELONGS is true, on a series of kernels."""
 
     def run(runner):
-        # The programs that guests run; the lab builds the rest itself.
-        if not os.path.exists(os.path.join(BUILD, "bin", "rop_traffic")):
-            runner.cmake("build-for-guests", BUILD)
+        # The programs that guests run, as they are now; the lab builds the rest.
+        status = runner.cmake("build-for-guests", BUILD)
+        if status:
+            return result.of_status("build of the guests' programs", status)
         tests = [test for test in guests.find()
                  if runner.wants(test.name) and belongs(test) and (test.quick or not runner.quick)]
         total = Result()
