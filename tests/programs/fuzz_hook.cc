@@ -92,7 +92,10 @@ int VerbsIoctl(int fd, ib_uverbs_ioctl_hdr* original) {
     if (attr.len <= sizeof(attr.data)) {
       continue;
     }
-    auto* memory = reinterpret_cast<uint8_t*>(attr.data);
+    // The kernel's structures have pointers as numbers.
+    auto* const memory =
+        reinterpret_cast<uint8_t*>(  // NOLINT(performance-no-int-to-ptr)
+            attr.data);
     buffers.push_back(Remember(memory, attr.len));
     if (change && OneIn(3)) {
       changed.emplace_back(memory, memory + attr.len);
@@ -159,16 +162,16 @@ extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
 }
 
 // Commands of old are written: a header, where the answer goes, and the rest.
-extern "C" ssize_t write(int fd, const void* data, size_t length) {
+extern "C" ssize_t write(int fd, const void* buf, size_t n) {
   ib_uverbs_cmd_hdr header{};
-  if (fd <= STDERR_FILENO || length < sizeof(header) + sizeof(uint64_t) ||
+  if (fd <= STDERR_FILENO || n < sizeof(header) + sizeof(uint64_t) ||
       !ropcie::ChangeThis()) {
-    return syscall(SYS_write, fd, data, length);
+    return syscall(SYS_write, fd, buf, n);
   }
-  std::vector<uint8_t> copy(length);
-  std::memcpy(copy.data(), data, length);
-  std::memcpy(&header, data, sizeof(header));
-  ropcie::ChangeBytes(copy.data(), length);
+  std::vector<uint8_t> copy(n);
+  std::memcpy(copy.data(), buf, n);
+  std::memcpy(&header, buf, sizeof(header));
+  ropcie::ChangeBytes(copy.data(), n);
   // The answer is longer than asked for, if it was that word.
-  return syscall(SYS_write, fd, copy.data(), length);
+  return syscall(SYS_write, fd, copy.data(), n);
 }

@@ -193,7 +193,7 @@ class Worker {
   }
 
   static unsigned int AnyAccess() {
-    unsigned int access = static_cast<unsigned int>(Below(16));
+    auto access = static_cast<unsigned int>(Below(16));
     access |= OneIn(4) ? IBV_ACCESS_ON_DEMAND : 0;
     access |= OneIn(4) ? IBV_ACCESS_MW_BIND : 0;
     return access | (OneIn(2) ? IBV_ACCESS_LOCAL_WRITE : 0);
@@ -478,7 +478,7 @@ class Worker {
 };
 
 struct Mapping {
-  uintptr_t begin;
+  uint8_t* begin;
   size_t length;
 };
 
@@ -491,7 +491,8 @@ std::vector<Mapping> Queues() {
       char* rest = nullptr;
       const uintptr_t begin = std::strtoull(line.c_str(), &rest, 16);
       const uintptr_t end = std::strtoull(rest + 1, nullptr, 16);
-      found.push_back({begin, end - begin});
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): that is what the file has
+      found.push_back({reinterpret_cast<uint8_t*>(begin), end - begin});
     }
   }
   return found;
@@ -512,7 +513,7 @@ std::vector<Mapping> Queues() {
     }
     if (OneIn(200) && !queues.empty()) {
       const Mapping& queue = queues[Below(queues.size())];
-      munmap(reinterpret_cast<void*>(queue.begin), queue.length);
+      munmap(queue.begin, queue.length);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(Below(2000)));
   }
