@@ -539,8 +539,6 @@ std::vector<Mapping> Queues() {
     std::cerr << "no device " << options.device << "\n";
     _exit(1);
   }
-  // Fault injection, where a kernel has it and it is on, is for this process.
-  std::ofstream("/proc/self/make-it-fail") << 1;
   // Some only use what verbs there are, some change calls, and some their
   // queues.
   ChangeOneCallIn(std::array<size_t, 3>{0, 100, 10}[Below(3)]);
@@ -548,7 +546,11 @@ std::vector<Mapping> Queues() {
   const auto life = std::chrono::milliseconds(50 + Below(1500));
   for (int i = 0; i < kThreads; ++i) {
     std::thread([=] {
-      Worker(context, static_cast<uint8_t*>(memory), seed + 1 + i).Run();
+      Worker worker(context, static_cast<uint8_t*>(memory), seed + 1 + i);
+      // Fault injection, where a kernel has it and it is on, is for this
+      // thread.
+      std::ofstream("/proc/thread-self/make-it-fail") << 1;
+      worker.Run();
     }).detach();
   }
   if (scribbles) {
