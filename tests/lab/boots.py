@@ -66,8 +66,8 @@ class Boots(unittest.TestCase):
                 self.assertIn("lab self-test passed", log.read())
 
     def test_status_of_one_node(self):
-        self.fails(self.lab("run", self.script("[ $NODE = 1 ] || exit 9")),
-                   "node2: the script exited with 9")
+        self.fails(self.lab("run", self.script("[ $NODE = 1 ] || { echo why; exit 9; }")),
+                   r"node2: the script exited with 9 \(why\)")
 
     def test_panic_of_a_node_while_the_other_waits(self):
         done = self.lab("run", self.script(

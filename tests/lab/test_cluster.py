@@ -142,7 +142,7 @@ class Course(unittest.TestCase):
             guest.start()
             guest.finish(7 if guest.node == 2 else 0)
 
-        self.assertEqual(self.run_nodes(behaviour)[0], [(2, "the script exited with 7")])
+        self.assertEqual(self.run_nodes(behaviour)[0], [(2, "the script exited with 7 (no output)")])
 
     def test_failed_set_up_ends_the_run_at_once(self):
         def behaviour(guest):
@@ -208,7 +208,7 @@ class Course(unittest.TestCase):
                 guest.finish(3)
             guest.dead.wait(30)
 
-        self.assertEqual(self.run_nodes(behaviour)[0][0], (1, "the script exited with 3"))
+        self.assertEqual(self.run_nodes(behaviour)[0][0], (1, "the script exited with 3 (no output)"))
 
     def test_warning_fails_a_run_whose_scripts_passed(self):
         def behaviour(guest):

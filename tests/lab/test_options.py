@@ -27,11 +27,11 @@ class Defaults(unittest.TestCase):
 
     def test_debug_kernel_checks_leaks(self):
         self.assertTrue(options.parse(["--kernel", "debug", "run", SCRIPT]).leak_check)
+        self.assertFalse(options.parse(["run", SCRIPT]).leak_check)
 
     def test_races_need_two_processors(self):
         self.assertEqual(options.parse(["--kernel", "kcsan", "run", SCRIPT]).smp, 2)
         self.assertEqual(options.parse(["--kernel", "kcsan", "--smp", "4", "run", SCRIPT]).smp, 4)
-        self.assertFalse(options.parse(["run", SCRIPT]).leak_check)
 
     def test_arguments_of_the_script_are_its_own(self):
         opts = options.parse(["run", SCRIPT, "--nodes", "x", "-h"])
