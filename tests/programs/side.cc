@@ -44,12 +44,15 @@ int RunSide(Side side, const std::string& name, const Body& body) {
   }
 }
 
-// Forks; the child runs the body and is gone.
-pid_t RunInChild(Side side, const std::string& name, const Body& body) {
+// Forks; the child runs the body and is gone. It does not keep the listener, or
+// the next program of a peer that is done would find it, and be cut off.
+pid_t RunInChild(Side side, const std::string& name, const Body& body,
+                 int listener) {
   std::cout << std::flush;
   const pid_t child = fork();
   CheckErrno(child < 0 ? errno : 0, "fork");
   if (child == 0) {
+    close(listener);
     const int status = RunSide(std::move(side), name, body);
     std::cout << std::flush;
     _exit(status);
@@ -168,7 +171,7 @@ int RunNode(const Options& options, const Body& body) {
       close(listener);
       return RunSide(std::move(side), name, body);
     }
-    children.push_back(RunInChild(std::move(side), name, body));
+    children.push_back(RunInChild(std::move(side), name, body, listener));
   }
   close(listener);
   return WaitForChildren(children);

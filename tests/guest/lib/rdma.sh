@@ -98,12 +98,18 @@ has_more_bytes_than() {
 	[ "$(rdma_bytes "$RDMA_DEV")" -gt "$1" ]
 }
 
+# It has begun, or ended instead.
+hog_began() {
+	grep -q '^running' "$hog_log" || ! kill -0 "$hog" 2>/dev/null
+}
+
 # start_hog QPS [OPTION...]: a program with traffic, which has begun; its peer may die.
 start_hog() {
 	: >"$hog_log"
 	rop_hog --qps "$@" --peer-may-die >"$hog_log" 2>&1 &
 	hog=$!
-	retry "$patience" grep -q '^running' "$hog_log" || fail "rop_hog does not run: $(<"$hog_log")"
+	retry "$patience" hog_began || true
+	grep -q '^running' "$hog_log" || fail "rop_hog does not run: $(<"$hog_log")"
 }
 
 # kill_hog: true if it lived until now.
