@@ -206,7 +206,8 @@ class Cluster:
         member.advance(Phase.EXITED)
         self._barriers.leave(member.node, f"has ended with status {status}")
         if status != "0":
-            self.fail(member, f"the script exited with {status} ({last_line(member.log.name)[:160]})")
+            said = last_line(member.log.name, "FAILED")
+            self.fail(member, f"the script exited with {status} ({said[:160]})")
 
     def _watch(self, member):
         if member.dead:

@@ -70,12 +70,13 @@ def step(argv, log, what, remedy="", progress=30, cwd=None):
         raise LabError(f"{what} failed: {last_line(log)} (whole log: {log}{hint})")
 
 
-def last_line(path):
-    """The last line of a log that has text, for a message."""
+def last_line(path, begin=""):
+    """The last line of a log that has text, for a message; of those with this beginning, if there are any."""
     with open(path, "rb") as log:
         log.seek(max(0, os.path.getsize(path) - 4096))
         lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "no output")
+    found = [line for line in lines if line]
+    return next((line for line in reversed(found) if line.startswith(begin)), (found or ["no output"])[-1])
 
 
 @contextmanager
