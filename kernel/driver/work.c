@@ -7,7 +7,7 @@
  * kthreads take what may not or can not end in the other contexts: posts with
  * interrupts off, what exceeds the poster's budget, timers, full lanes. Whoever
  * polls an empty CQ helps them with its queue pairs (but targets of XRC, which have
- * none), instead of keeping the processor from them.
+ * none), and with all that waits for his processor, instead of keeping it from them.
  */
 #include <linux/kthread.h>
 #include <linux/sched.h>
@@ -286,6 +286,9 @@ bool ropcie_work_help(const struct ropcie_cq *cq)
 		 */
 		local_bh_disable();
 		qp = next_ready(&workers[i], cq);
+		/* It waits for the processor that the poller has. */
+		if (!qp && task_cpu(workers[i].task) == smp_processor_id())
+			qp = next_ready(&workers[i], NULL);
 		if (qp)
 			worker_run(qp);
 		local_bh_enable();
