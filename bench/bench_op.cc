@@ -202,12 +202,15 @@ void Op(benchmark::State& state, ibv_wr_opcode opcode) {
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 
+// Operations of each; bench/profile subtracts what is not theirs.
+int64_t Count() { return std::strtol(Name("BENCH_OPS", "200"), nullptr, 10); }
+
 void Sizes(benchmark::internal::Benchmark* bench) {
   bench->Arg(64)
       ->Arg(4096)
       ->Arg(65536)
       ->Arg(1 << 20)
-      ->Iterations(200)
+      ->Iterations(Count())
       ->UseRealTime();
 }
 

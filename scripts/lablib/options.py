@@ -80,6 +80,8 @@ def _parser():
     add("--mem", type=_positive, metavar="MIB", help="memory of each guest in MiB")
     add("--icount", action="store_true",
         help="one node whose clock counts instructions")
+    add("--profile", metavar="PLUGIN",
+        help="a plugin of QEMU's that writes to NODE/profile in the logs (bench/profile)")
     add("--timeout", type=_positive, default=600, metavar="S",
         help="seconds that SCRIPT may take (default 600)")
     add("--no-setup", action="store_true",

@@ -38,8 +38,14 @@ def spawn(argv, death_signal=signal.SIGKILL, **kwargs):
         preexec_fn=_die_with_parent(os.getpid(), death_signal), **kwargs)
 
 
-def kill(process):
-    """Ends a child of spawn() and its process group, and reaps it."""
+def kill(process, grace=0):
+    """Ends a child of spawn() and its process group, and reaps it; it has some seconds to end itself."""
+    if grace:
+        process.terminate()
+        try:
+            process.wait(grace)
+        except subprocess.TimeoutExpired:
+            pass
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

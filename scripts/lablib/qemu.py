@@ -98,6 +98,7 @@ class Guest:
         self.qemu_log = os.path.join(self.dir, "qemu.log")
         self.ports = {}
         self._process = None
+        self._ends_slowly = False
         os.makedirs(self.dir, exist_ok=True)
         for name in GUEST_FILES:
             if os.path.exists(os.path.join(self.dir, name)):
@@ -116,7 +117,7 @@ class Guest:
             "-chardev", f"file,id=console,path={_escape(self.console)}", "-serial", "chardev:console",
             "-virtfs", f"{share},path=/,mount_tag=host,readonly=on",
             "-virtfs", f"{share},path={_escape(log_dir)},mount_tag=lab",
-            *port_args, *link_args,
+            *port_args, *link_args, *self._profile_args(opts),
         ]
         with open(self.qemu_log, "wb") as log:
             self._process = procs.spawn(
@@ -137,6 +138,13 @@ class Guest:
             args += ["-device", f"{kind},chardev={name},name=lab.{name},nr={number}"]
         return args, ends
 
+    def _profile_args(self, opts):
+        self._ends_slowly = bool(opts.profile)
+        if not opts.profile:
+            return []
+        out = os.path.join(self.dir, "profile")
+        return ["-plugin", f"file={_escape(os.path.abspath(opts.profile))},out={_escape(out)}"]
+
     def alive(self):
         """False once QEMU has ended, for whatever reason."""
         return self._process.poll() is None
@@ -144,7 +152,7 @@ class Guest:
     def kill(self):
         """Ends QEMU and closes the ports."""
         if self._process:
-            procs.kill(self._process)
+            procs.kill(self._process, grace=30 if self._ends_slowly else 0)
         for port in self.ports.values():
             port.close()
 
