@@ -103,6 +103,7 @@ def main(argv):
     try:
         opts = _parse(argv)
         if opts.list:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             _list()
             return 0
         log_dir = _log_dir(opts)
