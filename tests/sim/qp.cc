@@ -167,6 +167,9 @@ bool Qp::Gather(const ropcie_send_wqe& wqe, uint32_t off, uint32_t len) {
 // Memory is being brought in: this side comes again.
 bool Qp::NotThere(Side side, uint32_t length) {
   paging_[side] |= env_->paging && length > 0 && env_->random.OneIn(12);
+  if (paging_[side]) {
+    node_->SetBusy();  // bringing it in is under way
+  }
   return paging_[side];
 }
 
