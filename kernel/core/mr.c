@@ -138,8 +138,11 @@ int ropcie_mr_check(const struct ropcie_mr_core *mr, u32 pd, u64 addr, u64 len,
 		return -EACCES;
 	if (!len)
 		return 0;
-	/* No sum that could wrap: what is left behind the first byte. */
-	if (addr < mr->iova || first >= mr->length || len > mr->length - first)
+	/*
+	 * No sum that could wrap: what is left behind the first byte. What lies
+	 * before a region is far behind it.
+	 */
+	if (first >= mr->length || len > mr->length - first)
 		return -ERANGE;
 	return 0;
 }
