@@ -233,6 +233,13 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 	return ROPCIE_REQ_SEND;
 }
 
+/* A message before this one was sent and is not acknowledged. */
+static bool answer_due(const struct ropcie_requester *req,
+		       const struct ropcie_send_wqe *wqe)
+{
+	return ropcie_psn_diff(wqe->psn, req->acked_psn) > 0;
+}
+
 void ropcie_req_sent(struct ropcie_requester *req,
 		     const struct ropcie_req_rec *rec, u64 now)
 {
@@ -250,7 +257,8 @@ void ropcie_req_sent(struct ropcie_requester *req,
 	}
 	if (req->attr.unreliable)
 		req->acked_psn = req->psn;
-	else if (!req->deadline && req->attr.timeout_ns)
+	else if (req->attr.timeout_ns &&
+		 (!req->deadline || !answer_due(req, rec->wqe)))
 		req->deadline = now + req->attr.timeout_ns;
 }
 

@@ -159,7 +159,9 @@ struct ropcie_req_attr {
  * @retry_left: retries left
  * @extended: how often the deadline was put off because the link was busy
  * @rnr_wait: waiting for @deadline after an RNR NAK
- * @deadline: when to call ropcie_req_timeout(), 0 for never
+ * @deadline: when to call ropcie_req_timeout(), 0 for never. A message is
+ *	acknowledged as a whole: while it is sent and no other one waits for
+ *	its answer, each of its records puts the deadline off
  * @draining: send no new work request (SQD)
  * @error: status of the oldest work request that is not acknowledged, which
  *	ended the queue; or success

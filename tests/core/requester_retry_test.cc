@@ -206,6 +206,27 @@ TEST_F(Requester, DeadlineRunsOnlyWhileSomethingIsOutstanding) {
   EXPECT_FALSE(ropcie_req_timeout(&req_, now_ + 10 * kTimeout, true));
 }
 
+// A long message is acknowledged when it is complete: a sender that is slow
+// must not take the silence until then for a peer that is dead.
+TEST_F(Requester, DeadlineCountsFromTheLastRecordOfALoneMessage) {
+  GiveCredits();
+  Post(1, 2 * kFrag + 1);
+  Post(2, 2 * kFrag);
+  for (int record = 0; record < 3; record++) {
+    now_ += kTimeout - 1;
+    ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+    ropcie_req_sent(&req_, &rec_, now_);
+    EXPECT_EQ(req_.deadline, now_ + kTimeout);
+  }
+  const uint64_t deadline = req_.deadline;
+  for (int record = 0; record < 2; record++) {
+    now_ += 10;
+    ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+    ropcie_req_sent(&req_, &rec_, now_);
+    EXPECT_EQ(req_.deadline, deadline) << "an answer to 1 is due";
+  }
+}
+
 TEST_F(Requester, TimeoutZeroIsForEver) {
   req_.attr.timeout_ns = 0;
   Post(1, 10);
