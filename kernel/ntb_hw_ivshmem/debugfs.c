@@ -4,6 +4,8 @@
  *   info  what this port knows of itself and its peers
  *   link  write "down" to pull the cable, "dead" to make the port as silent as
  *	   a killed guest, "up" to end either
+ *   doorbells  write "lose N", "delay MS", "double" or "spurious MS" to spoil
+ *	   them, "normal" to end that
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -26,6 +28,17 @@ static const char * const ivntb_cable_names[] = {
 	[IVNTB_CABLE_DEAD] = "dead",
 };
 
+static const struct {
+	const char *name;
+	bool number;
+} ivntb_bells_names[] = {
+	[IVNTB_BELLS_NORMAL] = { "normal" },
+	[IVNTB_BELLS_LOSE] = { "lose", true },
+	[IVNTB_BELLS_DELAY] = { "delay", true },
+	[IVNTB_BELLS_DOUBLE] = { "double" },
+	[IVNTB_BELLS_SPURIOUS] = { "spurious", true },
+};
+
 static int ivntb_info_show(struct seq_file *seq, void *unused)
 {
 	struct ivntb_dev *ndev = seq->private;
@@ -44,6 +57,7 @@ static int ivntb_info_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "interrupts %llu, doorbells rung %llu (still pending %llu, masked %llu)\n",
 		   stats->irqs, stats->db_rung, stats->db_coalesced,
 		   stats->db_masked);
+	seq_printf(seq, "doorbells spoilt %llu\n", stats->db_faults);
 	seq_printf(seq, "links up %llu times, down %llu times\n",
 		   stats->link_ups, stats->link_downs);
 
@@ -101,6 +115,65 @@ static const struct file_operations ivntb_link_fops = {
 	.release = single_release,
 };
 
+static int ivntb_bells_show(struct seq_file *seq, void *unused)
+{
+	struct ivntb_dev *ndev = seq->private;
+
+	spin_lock_irq(&ndev->db_lock);
+	seq_puts(seq, ivntb_bells_names[ndev->bells].name);
+	if (ivntb_bells_names[ndev->bells].number)
+		seq_printf(seq, " %u", ndev->bells_n);
+	seq_putc(seq, '\n');
+	spin_unlock_irq(&ndev->db_lock);
+	return 0;
+}
+
+static int ivntb_bells_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, ivntb_bells_show, inode->i_private);
+}
+
+static int ivntb_bells_parse(struct ivntb_dev *ndev, const char *line)
+{
+	char name[16], more;
+	unsigned int n = 0;
+	int words, i;
+
+	words = sscanf(line, "%15s %u %c", name, &n, &more);
+	for (i = 0; i < ARRAY_SIZE(ivntb_bells_names) && words > 0; i++) {
+		if (strcmp(name, ivntb_bells_names[i].name))
+			continue;
+		if (words != 1 + ivntb_bells_names[i].number ||
+		    (ivntb_bells_names[i].number && (!n || n > 1000000)))
+			return -EINVAL;
+		ivntb_bells_set(ndev, i, n);
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static ssize_t ivntb_bells_write(struct file *file, const char __user *ubuf,
+				 size_t size, loff_t *offset)
+{
+	struct ivntb_dev *ndev = ((struct seq_file *)file->private_data)->private;
+	char line[32] = {};
+
+	if (size >= sizeof(line))
+		return -EINVAL;
+	if (copy_from_user(line, ubuf, size))
+		return -EFAULT;
+	return ivntb_bells_parse(ndev, line) ?: size;
+}
+
+static const struct file_operations ivntb_bells_fops = {
+	.owner = THIS_MODULE,
+	.open = ivntb_bells_open,
+	.read = seq_read,
+	.write = ivntb_bells_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
 void ivntb_debugfs_init(void)
 {
 	ivntb_debugfs_dir = debugfs_create_dir(KBUILD_MODNAME, NULL);
@@ -119,6 +192,8 @@ void ivntb_debugfs_add(struct ivntb_dev *ndev)
 			    &ivntb_info_fops);
 	debugfs_create_file("link", 0600, ndev->debugfs, ndev,
 			    &ivntb_link_fops);
+	debugfs_create_file("doorbells", 0600, ndev->debugfs, ndev,
+			    &ivntb_bells_fops);
 }
 
 void ivntb_debugfs_remove(struct ivntb_dev *ndev)

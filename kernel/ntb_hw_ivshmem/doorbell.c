@@ -124,16 +124,13 @@ static void ivntb_ring(struct ivntb_dev *ndev, int port, u64 bits, u32 ivpos,
 	ivntb_db_interrupt(ndev, fresh & ~masked, ivpos, vectors);
 }
 
-int ivntb_peer_db_set(struct ntb_dev *ntb, u64 bits)
+static void ivntb_ring_peers(struct ivntb_dev *ndev, u64 bits)
 {
-	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	u64 up = READ_ONCE(ndev->link_up);
 	struct ivntb_peer *peer;
 	u64 reach;
 	int pidx;
 
-	if (bits & ~ndev->db_valid)
-		return -EINVAL;
 	for (pidx = 0; pidx < ndev->peer_count; pidx++) {
 		peer = &ndev->peers[pidx];
 		reach = bits & peer->db_bits;
@@ -141,6 +138,96 @@ int ivntb_peer_db_set(struct ntb_dev *ntb, u64 bits)
 			ivntb_ring(ndev, peer->port, reach, peer->ivpos,
 				   peer->vectors);
 	}
+}
+
+/* What of the bits rings now; the rest is lost, or left to bells_timer. */
+static u64 ivntb_bells_spoil(struct ivntb_dev *ndev, u64 bits)
+{
+	unsigned long after = 1, flags;
+	u64 now = bits;
+
+	spin_lock_irqsave(&ndev->db_lock, flags);
+	switch (ndev->bells) {
+	case IVNTB_BELLS_LOSE:
+		ndev->bells_count++;
+		if (ndev->bells_count % ndev->bells_n)
+			break;
+		ndev->stats.db_faults++;
+		now = 0;
+		break;
+	case IVNTB_BELLS_DELAY:
+		after = msecs_to_jiffies(ndev->bells_n);
+		now = 0;
+		fallthrough;
+	case IVNTB_BELLS_DOUBLE:
+		ndev->stats.db_faults++;
+		ndev->db_late |= bits;
+		if (!timer_pending(&ndev->bells_timer))
+			mod_timer(&ndev->bells_timer, jiffies + after);
+		break;
+	default:
+		break;
+	}
+	spin_unlock_irqrestore(&ndev->db_lock, flags);
+	return now;
+}
+
+void ivntb_bells_timer(struct timer_list *timer)
+{
+	struct ivntb_dev *ndev = container_of(timer, struct ivntb_dev,
+					      bells_timer);
+	unsigned long flags;
+	bool spurious;
+	int vector;
+	u64 late;
+
+	spin_lock_irqsave(&ndev->db_lock, flags);
+	late = ndev->db_late;
+	ndev->db_late = 0;
+	spurious = ndev->bells == IVNTB_BELLS_SPURIOUS;
+	if (spurious) {
+		ndev->stats.db_faults++;
+		mod_timer(&ndev->bells_timer,
+			  jiffies + msecs_to_jiffies(ndev->bells_n));
+	}
+	spin_unlock_irqrestore(&ndev->db_lock, flags);
+
+	ivntb_ring_peers(ndev, late);
+	for (vector = 0; spurious && vector < ndev->vector_count; vector++)
+		ntb_db_event(&ndev->ntb, vector);
+}
+
+void ivntb_bells_set(struct ivntb_dev *ndev, enum ivntb_bells bells,
+		     unsigned int n)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&ndev->db_lock, flags);
+	WRITE_ONCE(ndev->bells, bells);
+	ndev->bells_n = n;
+	ndev->bells_count = 0;
+	/* What is late rings now, and what is spurious begins. */
+	if (ndev->db_late || bells == IVNTB_BELLS_SPURIOUS)
+		mod_timer(&ndev->bells_timer, jiffies);
+	spin_unlock_irqrestore(&ndev->db_lock, flags);
+}
+
+/* The client rings no more. */
+void ivntb_bells_stop(struct ivntb_dev *ndev)
+{
+	ivntb_bells_set(ndev, IVNTB_BELLS_NORMAL, 0);
+	del_timer_sync(&ndev->bells_timer);
+}
+
+int ivntb_peer_db_set(struct ntb_dev *ntb, u64 bits)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	if (bits & ~ndev->db_valid)
+		return -EINVAL;
+	if (READ_ONCE(ndev->bells) != IVNTB_BELLS_NORMAL)
+		bits = ivntb_bells_spoil(ndev, bits);
+	ivntb_ring_peers(ndev, bits);
 	return 0;
 }
 

@@ -54,6 +54,22 @@ enum ivntb_cable {
 };
 
 /*
+ * enum ivntb_bells - faults of doorbells that debugfs can inject
+ * @IVNTB_BELLS_NORMAL:		None.
+ * @IVNTB_BELLS_LOSE:		Each n-th that this port rings is lost.
+ * @IVNTB_BELLS_DELAY:		They ring n milliseconds late.
+ * @IVNTB_BELLS_DOUBLE:		They ring now and once more a moment later.
+ * @IVNTB_BELLS_SPURIOUS:	Each n milliseconds an event without a bit.
+ */
+enum ivntb_bells {
+	IVNTB_BELLS_NORMAL,
+	IVNTB_BELLS_LOSE,
+	IVNTB_BELLS_DELAY,
+	IVNTB_BELLS_DOUBLE,
+	IVNTB_BELLS_SPURIOUS,
+};
+
+/*
  * struct ivntb_window - one inbound memory window
  * @virt:	Where the CPU sees it.
  * @dma:	Its address on the bus, and what a client's dma_alloc returns.
@@ -126,6 +142,7 @@ struct ivntb_stats {
 	u64 db_rung;
 	u64 db_coalesced;
 	u64 db_masked;
+	u64 db_faults;
 	u64 link_ups;
 	u64 link_downs;
 };
@@ -144,6 +161,10 @@ struct ivntb_stats {
  * @cable:	What debugfs has done to the cable.
  * @gone:	Shut down, or another device has taken the port over.
  * @db_lock:	Protects this port's words about doorbells.
+ * @bells:	What debugfs has done to the doorbells, with
+ * @bells_n:	the number that belongs to it. Under db_lock, as
+ * @bells_count:	doorbells rung since then, and
+ * @db_late:	bits that @bells_timer rings.
  * @msg_lock:	Protects this port's words about messages.
  * @msg_src:	Peer whose messages the registers show.
  * @msg_out:	Status bits of messages that could not be sent.
@@ -197,6 +218,11 @@ struct ivntb_dev {
 	/* this port's words about doorbells */
 	spinlock_t db_lock;
 	u64 db_mask;
+	enum ivntb_bells bells;
+	unsigned int bells_n;
+	unsigned int bells_count;
+	u64 db_late;
+	struct timer_list bells_timer;
 
 	/* this port's words about messages */
 	spinlock_t msg_lock;
@@ -242,6 +268,10 @@ int ivntb_link_disable(struct ntb_dev *ntb);
 void ivntb_db_init(struct ivntb_dev *ndev);
 void ivntb_db_irq(struct ivntb_vector *vector);
 void ivntb_db_refire(struct ivntb_dev *ndev, u64 bits);
+void ivntb_bells_timer(struct timer_list *timer);
+void ivntb_bells_set(struct ivntb_dev *ndev, enum ivntb_bells bells,
+		     unsigned int n);
+void ivntb_bells_stop(struct ivntb_dev *ndev);
 void ivntb_db_reset(struct ivntb_dev *ndev, struct ivntb_peer *peer);
 u64 ivntb_db_valid_mask(struct ntb_dev *ntb);
 int ivntb_db_vector_count(struct ntb_dev *ntb);

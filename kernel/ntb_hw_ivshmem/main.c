@@ -270,6 +270,7 @@ static struct ivntb_dev *ivntb_create(struct pci_dev *pdev)
 	spin_lock_init(&ndev->mw_lock);
 	INIT_WORK(&ndev->link_work, ivntb_link_work);
 	timer_setup(&ndev->beat_timer, ivntb_beat_timer, 0);
+	timer_setup(&ndev->bells_timer, ivntb_bells_timer, 0);
 	pci_set_drvdata(pdev, ndev);
 	return ndev;
 }
@@ -369,6 +370,7 @@ static void ivntb_remove(struct pci_dev *pdev)
 
 	ivntb_debugfs_remove(ndev);
 	ntb_unregister_device(&ndev->ntb);
+	ivntb_bells_stop(ndev);
 	/* Before the link's work ends for good: the handler queues it. */
 	ivntb_free_irqs(ndev, ndev->vector_count);
 	ivntb_link_stop(ndev);
