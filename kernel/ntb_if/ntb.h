@@ -36,6 +36,7 @@ enum {
  * @buf_dma: its bus address
  * @buf_size: its size
  * @io: outbound window as it is mapped
+ * @io_size: its size, mapped or not
  * @msg: words as the peer's messages have brought them; written by events,
  *	which ntb.ko serialises
  * @msg_low: low halves of words whose high halves have yet to come
@@ -54,6 +55,7 @@ struct ropcie_ntb_peer {
 	dma_addr_t buf_dma;
 	size_t buf_size;
 	void __iomem *io;
+	resource_size_t io_size;
 	u32 msg[ROPCIE_NTB_WORDS];
 	u16 msg_low[ROPCIE_NTB_WORDS];
 };

@@ -11,6 +11,9 @@
 
 #include "ntb.h"
 
+/* How often a doorbell event looks for more bits. */
+#define ROPCIE_DB_LOOKS 16
+
 static u32 db_vectors(struct ntb_dev *ntb)
 {
 	return max(1, ntb_db_vector_count(ntb));
@@ -125,20 +128,38 @@ static void event_for_peer(struct ropcie_ntb *port, u32 i, u64 bits)
 		ropcie_peer_kick(peer);
 }
 
+/*
+ * Some hardware (IDT's) interrupts only when no bit was pending: a bit that comes
+ * between the look and the clearing has to be found here, or no doorbell would be
+ * heard ever again. Bounded, because the peer decides.
+ */
+static u64 take_bits(struct ropcie_ntb *port, u64 mask)
+{
+	u64 bits, taken = 0;
+	int look;
+
+	for (look = 0; look < ROPCIE_DB_LOOKS; look++) {
+		bits = ntb_db_read(port->ntb) & mask;
+		if (!bits)
+			break;
+		ntb_db_clear(port->ntb, bits);
+		taken |= bits;
+		if (hweight64(mask) == 1)
+			break;
+	}
+	return taken;
+}
+
 static void event_doorbell(void *ctx, int vector)
 {
 	struct ropcie_ntb *port = ctx;
 	u64 mask = ntb_db_vector_mask(port->ntb, vector) & port->db_mine;
-	u64 bits = ntb_db_read(port->ntb) & mask;
+	u64 bits = take_bits(port, mask);
 	u32 i;
 
-	if (bits)
-		ntb_db_clear(port->ntb, bits);
-	else
-		bits = mask;
 	rcu_read_lock();
 	for (i = 0; i < port->npeers; i++)
-		event_for_peer(port, i, bits);
+		event_for_peer(port, i, bits ?: mask);
 	rcu_read_unlock();
 }
 

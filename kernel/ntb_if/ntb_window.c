@@ -49,6 +49,7 @@ int ropcie_ntb_map_out(struct ropcie_peer *peer)
 			np->pidx, (u64)size >> 10, ropcie_window_min() >> 10);
 		return -ENOSPC;
 	}
+	np->io_size = size;
 	size = min_t(resource_size_t, size, ROPCIE_WINDOW_MAX);
 	np->io = ioremap_wc(base, size);
 	if (!np->io) {
@@ -190,10 +191,21 @@ int ropcie_ntb_prepare(struct ropcie_peer *peer)
 int ropcie_ntb_connect(struct ropcie_peer *peer)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	struct ntb_dev *ntb = np->port->ntb;
+	u64 dma;
+	int ret;
 
 	if (!np->port->sender_translates)
 		return 0;
-	return ntb_peer_mw_set_trans(np->port->ntb, np->pidx, out_window(np),
-				     ropcie_ntb_peer_dma(np),
-				     ropcie_link_offer_size(&peer->link.peer_offer));
+	dma = ropcie_ntb_peer_dma(np);
+	ret = ntb_peer_mw_set_trans(ntb, np->pidx, out_window(np), dma,
+				    ropcie_link_offer_size(&peer->link.peer_offer));
+	/*
+	 * A window out of a lookup table leads as a whole. The peer knew that
+	 * from its alignment, and has that much memory behind it.
+	 */
+	if (ret == -EINVAL)
+		ret = ntb_peer_mw_set_trans(ntb, np->pidx, out_window(np), dma,
+					    np->io_size);
+	return ret;
 }
