@@ -48,6 +48,9 @@ static int ivntb_info_show(struct seq_file *seq, void *unused)
 
 	seq_printf(seq, "port %d of %d, ivposition %u\n", ndev->port,
 		   ndev->ports, ndev->ivpos);
+	seq_printf(seq, "family %s, doorbell bits %#llx, translations set for peers %llu\n",
+		   *ndev->family->name ? ndev->family->name : "none",
+		   ndev->db_valid, stats->out_trans);
 	seq_printf(seq, "vectors %d, windows per peer %d of %pap bytes\n",
 		   ndev->vector_count, ndev->mw_count, &ndev->mw_size);
 	seq_printf(seq, "scratchpads %d, message registers %d\n",

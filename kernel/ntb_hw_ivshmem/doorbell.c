@@ -114,6 +114,14 @@ static void ivntb_ring(struct ivntb_dev *ndev, int port, u64 bits, u32 ivpos,
 	/* Latched before we look at the mask; see ivntb_db_refire(). */
 	mb();
 	masked = fresh & READ_ONCE(hdr->db_mask);
+	if (ivntb_is(ndev, IVNTB_EMPTY_RINGS) &&
+	    (*rung ^ READ_ONCE(hdr->pair[ndev->port].db_cleared)) & ~fresh &
+	    ~READ_ONCE(hdr->db_mask))
+		masked = fresh;
+	if (ivntb_is(ndev, IVNTB_BELLS_ARE_INTERRUPTS)) {
+		fresh = bits;
+		masked = 0;
+	}
 	ndev->stats.db_rung++;
 	if (!fresh)
 		ndev->stats.db_coalesced++;
@@ -193,7 +201,8 @@ void ivntb_bells_timer(struct timer_list *timer)
 	spin_unlock_irqrestore(&ndev->db_lock, flags);
 
 	ivntb_ring_peers(ndev, late);
-	for (vector = 0; spurious && vector < ndev->vector_count; vector++)
+	for (vector = 0; spurious && vector < ntb_db_vector_count(&ndev->ntb);
+	     vector++)
 		ntb_db_event(&ndev->ntb, vector);
 }
 
@@ -225,6 +234,7 @@ int ivntb_peer_db_set(struct ntb_dev *ntb, u64 bits)
 
 	if (bits & ~ndev->db_valid)
 		return -EINVAL;
+	bits = ivntb_family_rung(ndev, bits);
 	if (READ_ONCE(ndev->bells) != IVNTB_BELLS_NORMAL)
 		bits = ivntb_bells_spoil(ndev, bits);
 	ivntb_ring_peers(ndev, bits);
@@ -248,15 +258,27 @@ u64 ivntb_db_valid_mask(struct ntb_dev *ntb)
 
 int ivntb_db_vector_count(struct ntb_dev *ntb)
 {
-	return ivntb_ndev(ntb)->vector_count;
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	return ndev->family->vectors ?: ndev->vector_count;
+}
+
+/* The bits of a vector that is no interrupt, but what the family has for one. */
+static u64 ivntb_vector_bits(struct ivntb_dev *ndev, int vector)
+{
+	int bits = ndev->family->vector_bits;
+
+	return GENMASK_ULL(bits - 1, 0) << bits * vector;
 }
 
 u64 ivntb_db_vector_mask(struct ntb_dev *ntb, int vector)
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 
-	if (vector < 0 || vector >= ndev->vector_count)
+	if (vector < 0 || vector >= ivntb_db_vector_count(ntb))
 		return 0;
+	if (ndev->family->vector_bits)
+		return ndev->db_valid & ivntb_vector_bits(ndev, vector);
 	return ndev->vectors[vector].db_bits;
 }
 
@@ -304,6 +326,8 @@ int ivntb_db_set_mask(struct ntb_dev *ntb, u64 bits)
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 
+	if (ivntb_is(ndev, IVNTB_BELLS_ARE_INTERRUPTS))
+		return 0;
 	if (bits & ~ndev->db_valid)
 		return -EINVAL;
 	ivntb_db_write_mask(ndev, bits, 0);
@@ -318,6 +342,8 @@ int ivntb_db_clear_mask(struct ntb_dev *ntb, u64 bits)
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 
+	if (ivntb_is(ndev, IVNTB_BELLS_ARE_INTERRUPTS))
+		return 0;
 	if (bits & ~ndev->db_valid)
 		return -EINVAL;
 	ivntb_db_write_mask(ndev, 0, bits);
@@ -329,9 +355,19 @@ int ivntb_db_clear_mask(struct ntb_dev *ntb, u64 bits)
 void ivntb_db_irq(struct ivntb_vector *vector)
 {
 	struct ivntb_dev *ndev = vector->ndev;
+	u64 bits = ivntb_db_pending(ndev) & ~READ_ONCE(ndev->db_mask) &
+		   vector->db_bits;
+	int index = vector->index;
 
-	if (ivntb_db_pending(ndev) & ~READ_ONCE(ndev->db_mask) & vector->db_bits)
-		ntb_db_event(&ndev->ntb, vector->index);
+	while (bits) {
+		if (ndev->family->vector_bits) {
+			index = __ffs64(bits) / ndev->family->vector_bits;
+			bits &= ~ivntb_vector_bits(ndev, index);
+		} else {
+			bits = 0;
+		}
+		ntb_db_event(&ndev->ntb, index);
+	}
 }
 
 /* All masked, none pending. */
@@ -340,9 +376,13 @@ void ivntb_db_init(struct ivntb_dev *ndev)
 	int bit, port, pidx, vector;
 	u64 reach;
 
-	ndev->db_valid = GENMASK_ULL(IVNTB_DB_BITS - 1, 0);
+	ndev->db_valid = GENMASK_ULL(ndev->family->db_bits[ivntb_side(ndev)] - 1,
+				     0);
 	ndev->db_stride = ndev->ports == 2 ? 1 : ndev->ports;
-	ivntb_db_write_mask(ndev, ndev->db_valid, 0);
+	if (ivntb_is(ndev, IVNTB_BELLS_ARE_INTERRUPTS))
+		ivntb_db_write_mask(ndev, 0, ~0ULL);
+	else
+		ivntb_db_write_mask(ndev, ndev->db_valid, 0);
 	WRITE_ONCE(ndev->self->pair[ndev->port].db_cleared,
 		   ndev->self->pair[ndev->port].db_rung);
 	for (bit = 0; bit < IVNTB_DB_BITS; bit++) {

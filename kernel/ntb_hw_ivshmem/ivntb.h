@@ -26,6 +26,54 @@
 /* The vector that also says: look at link and messages. */
 #define IVNTB_SERVICE_VECTOR	0
 
+/* What a family of hardware has, or does oddly. */
+#define IVNTB_ALL_CALLS			BIT(0) /* also what none has */
+#define IVNTB_PORT_NUMBERS		BIT(1) /* port_number and the like */
+#define IVNTB_READ_MASK			BIT(2) /* db_read_mask */
+#define IVNTB_SPAD_ADDR			BIT(3) /* peer_spad_addr */
+#define IVNTB_BAR_ALIGNED		BIT(4) /* translation, to the window's size */
+#define IVNTB_SENDER_TRANSLATES		BIT(5) /* peer_mw_set_trans */
+#define IVNTB_WHOLE_WINDOWS		BIT(6) /* no part of one is translated */
+#define IVNTB_LINK_INSIDE		BIT(7) /* events from within link_enable */
+#define IVNTB_EMPTY_RINGS		BIT(8) /* only the first bit interrupts */
+#define IVNTB_BELLS_ARE_INTERRUPTS	BIT(9) /* no mask, one bit at a time */
+
+/*
+ * struct ivntb_family - what a driver of Linux shows of its hardware
+ * @name:	Of the parameter.
+ * @topo:	Of port 0 and of the others.
+ * @max_ports:	Ports that there can be.
+ * @spads:	Default of the parameter; so are
+ * @msgs:	this,
+ * @mw_count:	this,
+ * @mw_size:	this, and
+ * @interrupts:	that: of vectors=.
+ * @db_bits:	Valid doorbell bits of port 0 and of the others.
+ * @vectors:	Doorbell vectors that clients see; 0: it does not say.
+ * @vector_bits: Doorbell bits of each. 0: clients see the interrupts.
+ * @link:	For port 0 and the others: @always wants the link, whatever the
+ *		client does, and the client gets @answer.
+ * @flags:	See above.
+ */
+struct ivntb_family {
+	const char *name;
+	enum ntb_topo topo[2];
+	int max_ports;
+	int spads;
+	int msgs;
+	int mw_count;
+	resource_size_t mw_size;
+	int interrupts;
+	int db_bits[2];
+	int vectors;
+	int vector_bits;
+	struct {
+		bool always;
+		int answer;
+	} link[2];
+	unsigned int flags;
+};
+
 /*
  * enum ivntb_state - this end of the link to one peer
  * @IVNTB_DOWN_NEW:	Down, and the client may not know it yet.
@@ -145,10 +193,13 @@ struct ivntb_stats {
 	u64 db_faults;
 	u64 link_ups;
 	u64 link_downs;
+	u64 out_trans;
 };
 
 /*
  * struct ivntb_dev - one ivshmem device as an NTB port
+ * @family:	Hardware that it is like, and
+ * @ops:	the calls that this has.
  * @started:	Events may be given to ntb.ko.
  * @db_stride:	Doorbell bit b reaches port b % db_stride; 1 with two ports.
  * @link_lock:	Protects the states of all peers and this port's words about
@@ -177,6 +228,8 @@ struct ivntb_stats {
  */
 struct ivntb_dev {
 	struct ntb_dev ntb;
+	const struct ivntb_family *family;
+	struct ntb_dev_ops ops;
 	struct pci_dev *pdev;
 	void __iomem *regs;
 	struct ivntb_port *headers;
@@ -250,6 +303,23 @@ static inline void ivntb_interrupt(struct ivntb_dev *ndev, u32 ivpos, u32 vector
 	writel(ivpos << 16 | vector, ndev->regs + IVSHMEM_REG_DOORBELL);
 }
 
+/* The half of a family's table that is this port's. */
+static inline int ivntb_side(const struct ivntb_dev *ndev)
+{
+	return ndev->port > 0;
+}
+
+static inline bool ivntb_is(const struct ivntb_dev *ndev, unsigned int flag)
+{
+	return ndev->family->flags & flag;
+}
+
+/* family.c */
+const struct ivntb_family *ivntb_family_find(const char *name);
+int ivntb_family_number(const struct ivntb_dev *ndev);
+void ivntb_family_ops(struct ivntb_dev *ndev, const struct ntb_dev_ops *all);
+u64 ivntb_family_rung(const struct ivntb_dev *ndev, u64 bits);
+
 /* link.c */
 void ivntb_link_init(struct ivntb_dev *ndev);
 void ivntb_link_start(struct ivntb_dev *ndev);
@@ -317,6 +387,9 @@ int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
 int ivntb_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx,
 		       dma_addr_t addr, resource_size_t size);
 int ivntb_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx);
+int ivntb_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 addr,
+			    resource_size_t size);
+int ivntb_peer_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx);
 int ivntb_peer_mw_count(struct ntb_dev *ntb);
 int ivntb_peer_mw_get_addr(struct ntb_dev *ntb, int widx, phys_addr_t *base,
 			   resource_size_t *size);

@@ -24,7 +24,7 @@
 #define IVNTB_MAGIC		0x31425443564e5649ULL
 #define IVNTB_MAX_PORTS		16
 #define IVNTB_MAX_MWS		4
-#define IVNTB_MAX_SPADS		32
+#define IVNTB_MAX_SPADS		128
 #define IVNTB_MAX_MSGS		4
 #define IVNTB_DB_BITS		64
 #define IVNTB_LINE		64
@@ -68,6 +68,7 @@ static_assert(offsetof(struct ivntb_pair, db_cleared) == 2 * IVNTB_LINE);
  * @ivpos:	The ID under which the device of this port can be rung.
  * @vectors:	Interrupt vectors that it has.
  * @enabled:	1 while its NTB client wants the link.
+ * @mem:	Where this port's bus has the shared memory.
  * @heartbeat:	Changes as long as the port lives.
  * @db_mask:	Doorbell bits that must not interrupt it.
  * @spad:	Its scratchpads.
@@ -80,7 +81,9 @@ struct ivntb_port {
 	u32 ivpos;
 	u32 vectors;
 	u32 enabled;
-	u8 pad0[IVNTB_LINE - 36];
+	u32 reserved;
+	u64 mem;
+	u8 pad0[IVNTB_LINE - 48];
 
 	u64 heartbeat;
 	u8 pad1[IVNTB_LINE - 8];
@@ -99,9 +102,9 @@ static_assert(offsetof(struct ivntb_port, heartbeat) == IVNTB_LINE);
 static_assert(offsetof(struct ivntb_port, spad) == 3 * IVNTB_LINE);
 static_assert(offsetof(struct ivntb_port, pair) == 4096);
 
-static inline u64 ivntb_layout_word(int ports, int mw_count)
+static inline u64 ivntb_layout_word(int family, int ports, int mw_count)
 {
-	return (u64)ports << 8 | mw_count;
+	return (u64)family << 16 | ports << 8 | mw_count;
 }
 
 /*

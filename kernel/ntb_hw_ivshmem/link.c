@@ -130,14 +130,14 @@ static bool ivntb_peer_fits(struct ivntb_dev *ndev, struct ivntb_peer *peer)
 		return false;
 	layout = READ_ONCE(peer->hdr->layout);
 	mw_size = READ_ONCE(peer->hdr->mw_size);
-	if (layout == ivntb_layout_word(ndev->ports, ndev->mw_count) &&
+	if (layout == READ_ONCE(ndev->self->layout) &&
 	    mw_size == ndev->mw_size) {
 		peer->complained = false;
 		return true;
 	}
 	if (!peer->complained)
 		dev_err(&ndev->pdev->dev,
-			"port %d has other ports=, mw_count= or mw_size= than this one: no link\n",
+			"port %d has other ports=, mw_count=, mw_size= or family= than this one: no link\n",
 			peer->port);
 	peer->complained = true;
 	return false;
@@ -328,17 +328,27 @@ u64 ivntb_link_is_up(struct ntb_dev *ntb, enum ntb_speed *speed,
 	return up;
 }
 
+static int ivntb_client_wants(struct ntb_dev *ntb, bool enabled)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	int side = ivntb_side(ndev);
+
+	if (!ndev->family->link[side].always)
+		ivntb_set_enabled(ndev, enabled);
+	if (ivntb_is(ndev, IVNTB_LINK_INSIDE))
+		ntb_link_event(ntb);
+	return ndev->family->link[side].answer;
+}
+
 int ivntb_link_enable(struct ntb_dev *ntb, enum ntb_speed max_speed,
 		      enum ntb_width max_width)
 {
-	ivntb_set_enabled(ivntb_ndev(ntb), true);
-	return 0;
+	return ivntb_client_wants(ntb, true);
 }
 
 int ivntb_link_disable(struct ntb_dev *ntb)
 {
-	ivntb_set_enabled(ivntb_ndev(ntb), false);
-	return 0;
+	return ivntb_client_wants(ntb, false);
 }
 
 /* New epochs for a new port, before anybody can see it. */
@@ -364,6 +374,8 @@ void ivntb_link_init(struct ivntb_dev *ndev)
 
 void ivntb_link_start(struct ivntb_dev *ndev)
 {
+	if (ndev->family->link[ivntb_side(ndev)].always)
+		ivntb_set_enabled(ndev, true);
 	mod_timer(&ndev->beat_timer, jiffies);
 }
 

@@ -23,6 +23,10 @@ MODULE_DESCRIPTION("NTB driver for QEMU's ivshmem-doorbell device");
 MODULE_AUTHOR("RoPCIe developers");
 MODULE_LICENSE("GPL");
 
+static char *family = "";
+module_param(family, charp, 0444);
+MODULE_PARM_DESC(family, "Hardware to be as poor as: intel1, intel3, amd, switchtec, idt, epf; the same in every guest (default: none)");
+
 static int ports = 2;
 module_param(ports, int, 0444);
 MODULE_PARM_DESC(ports, "Ports of the NTB, 2 to 16; the same in every guest (default 2)");
@@ -31,9 +35,10 @@ static int port = -1;
 module_param(port, int, 0444);
 MODULE_PARM_DESC(port, "This guest's port, from 0 on (default: the ID that the ivshmem server gave)");
 
-static int mw_count = 1;
+/* Those that are -1, or mw_size 0, are the family's. */
+static int mw_count = -1;
 module_param(mw_count, int, 0444);
-MODULE_PARM_DESC(mw_count, "Memory windows per peer, 1 to 4; the same in every guest (default 1)");
+MODULE_PARM_DESC(mw_count, "Memory windows per peer, 1 to 4; the same in every guest (default 1, or the family's)");
 
 static bool mw_wrap;
 module_param(mw_wrap, bool, 0444);
@@ -41,19 +46,19 @@ MODULE_PARM_DESC(mw_wrap, "Take window indices modulo their number, as ntb_perf 
 
 static unsigned long mw_size;
 module_param(mw_size, ulong, 0444);
-MODULE_PARM_DESC(mw_size, "Largest window in bytes; the same in every guest (default: what fits)");
+MODULE_PARM_DESC(mw_size, "Largest window in bytes; the same in every guest (default: what fits, or the family's)");
 
-static int spads = 16;
+static int spads = -1;
 module_param(spads, int, 0444);
-MODULE_PARM_DESC(spads, "Scratchpads, 0 to 32 (default 16)");
+MODULE_PARM_DESC(spads, "Scratchpads, 0 to 128 (default 16, or the family's)");
 
-static int msgs;
+static int msgs = -1;
 module_param(msgs, int, 0444);
-MODULE_PARM_DESC(msgs, "Message registers, 0 to 4 (default 0)");
+MODULE_PARM_DESC(msgs, "Message registers, 0 to 4 (default 0, or the family's)");
 
-static int vectors = IVNTB_MAX_VECTORS;
+static int vectors = -1;
 module_param(vectors, int, 0444);
-MODULE_PARM_DESC(vectors, "Most interrupt vectors to use (default: all there are)");
+MODULE_PARM_DESC(vectors, "Most interrupt vectors to use (default: all there are, or the family's)");
 
 static int ivntb_port_number(struct ntb_dev *ntb)
 {
@@ -95,6 +100,8 @@ static const struct ntb_dev_ops ivntb_ops = {
 	.mw_get_align = ivntb_mw_get_align,
 	.mw_set_trans = ivntb_mw_set_trans,
 	.mw_clear_trans = ivntb_mw_clear_trans,
+	.peer_mw_set_trans = ivntb_peer_mw_set_trans,
+	.peer_mw_clear_trans = ivntb_peer_mw_clear_trans,
 	.peer_mw_count = ivntb_peer_mw_count,
 	.peer_mw_get_addr = ivntb_peer_mw_get_addr,
 	.db_valid_mask = ivntb_db_valid_mask,
@@ -123,6 +130,11 @@ static const struct ntb_dev_ops ivntb_ops = {
 	.msg_read = ivntb_msg_read,
 	.peer_msg_write = ivntb_peer_msg_write,
 };
+
+static int ivntb_default(int param, int family_has)
+{
+	return param == -1 ? family_has : param;
+}
 
 static irqreturn_t ivntb_irq(int irq, void *data)
 {
@@ -154,7 +166,8 @@ static int ivntb_request_irqs(struct ivntb_dev *ndev)
 	int count, ret, i;
 
 	count = pci_alloc_irq_vectors(ndev->pdev, 1,
-				      clamp(vectors, 1, IVNTB_MAX_VECTORS),
+				      clamp(ivntb_default(vectors, ndev->family->interrupts),
+					    1, IVNTB_MAX_VECTORS),
 				      PCI_IRQ_MSIX);
 	if (count < 0)
 		return count;
@@ -176,19 +189,29 @@ static int ivntb_check_params(struct ivntb_dev *ndev)
 {
 	struct device *dev = &ndev->pdev->dev;
 
-	if (ports < 2 || ports > IVNTB_MAX_PORTS ||
-	    mw_count < 1 || mw_count > IVNTB_MAX_MWS ||
-	    spads < 0 || spads > IVNTB_MAX_SPADS ||
-	    msgs < 0 || msgs > IVNTB_MAX_MSGS) {
-		dev_err(dev, "a parameter is out of range, modinfo lists them\n");
+	ndev->family = ivntb_family_find(family);
+	if (!ndev->family) {
+		dev_err(dev, "there is no family=%s, modinfo lists them\n", family);
 		return -EINVAL;
 	}
 	ndev->ports = ports;
 	ndev->peer_count = ports - 1;
-	ndev->mw_count = mw_count;
+	ndev->mw_count = ivntb_default(mw_count, ndev->family->mw_count);
 	ndev->mw_wrap = mw_wrap;
-	ndev->spad_count = spads;
-	ndev->msg_count = msgs;
+	ndev->spad_count = ivntb_default(spads, ndev->family->spads);
+	ndev->msg_count = ivntb_default(msgs, ndev->family->msgs);
+	if (ports < 2 || ports > IVNTB_MAX_PORTS ||
+	    ndev->mw_count < 1 || ndev->mw_count > IVNTB_MAX_MWS ||
+	    ndev->spad_count < 0 || ndev->spad_count > IVNTB_MAX_SPADS ||
+	    ndev->msg_count < 0 || ndev->msg_count > IVNTB_MAX_MSGS) {
+		dev_err(dev, "a parameter is out of range, modinfo lists them\n");
+		return -EINVAL;
+	}
+	if (ports > ndev->family->max_ports) {
+		dev_err(dev, "family=%s joins %d ports at most, not %d\n",
+			family, ndev->family->max_ports, ports);
+		return -EINVAL;
+	}
 
 	/* With the ID of the device as the default, no two guests collide. */
 	ndev->ivpos = readl(ndev->regs + IVSHMEM_REG_IVPOSITION);
@@ -198,6 +221,9 @@ static int ivntb_check_params(struct ivntb_dev *ndev)
 			ndev->port, ports, (int)ndev->ivpos);
 		return -EINVAL;
 	}
+	ivntb_family_ops(ndev, &ivntb_ops);
+	ndev->ntb.ops = &ndev->ops;
+	ndev->ntb.topo = ndev->family->topo[ivntb_side(ndev)];
 	return 0;
 }
 
@@ -241,8 +267,11 @@ static void ivntb_init_header(struct ivntb_dev *ndev)
 	ivntb_register_init(ndev);
 	WRITE_ONCE(self->ivpos, ndev->ivpos);
 	WRITE_ONCE(self->vectors, ndev->vector_count);
-	WRITE_ONCE(self->layout, ivntb_layout_word(ndev->ports, ndev->mw_count));
+	WRITE_ONCE(self->layout,
+		   ivntb_layout_word(ivntb_family_number(ndev), ndev->ports,
+				     ndev->mw_count));
 	WRITE_ONCE(self->mw_size, ndev->mw_size);
+	WRITE_ONCE(self->mem, pci_resource_start(ndev->pdev, IVSHMEM_BAR_MEM));
 	/* The peers believe the rest as soon as they see the magic. */
 	mb();
 	WRITE_ONCE(self->magic, IVNTB_MAGIC);
@@ -262,8 +291,6 @@ static struct ivntb_dev *ivntb_create(struct pci_dev *pdev)
 	}
 	ndev->pdev = pdev;
 	ndev->ntb.pdev = pdev;
-	ndev->ntb.topo = NTB_TOPO_SWITCH;
-	ndev->ntb.ops = &ivntb_ops;
 	spin_lock_init(&ndev->link_lock);
 	spin_lock_init(&ndev->db_lock);
 	spin_lock_init(&ndev->msg_lock);
@@ -299,7 +326,7 @@ static int ivntb_map(struct ivntb_dev *ndev)
 	ret = ivntb_check_params(ndev);
 	if (ret)
 		return ret;
-	ret = ivntb_window_layout(ndev, mw_size);
+	ret = ivntb_window_layout(ndev, mw_size ?: ndev->family->mw_size);
 	if (ret) {
 		dev_err(&pdev->dev, "the shared memory is too small\n");
 		return ret;

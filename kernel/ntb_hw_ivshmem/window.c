@@ -15,6 +15,7 @@
  */
 #include <linux/dma-map-ops.h>
 #include <linux/io.h>
+#include <linux/log2.h>
 #include <linux/sizes.h>
 
 #include "ivntb.h"
@@ -80,9 +81,11 @@ int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
 	spin_unlock_irqrestore(&ndev->mw_lock, flags);
 
 	if (addr_align)
-		*addr_align = PAGE_SIZE;
+		*addr_align = ivntb_is(ndev, IVNTB_BAR_ALIGNED) ?
+			      ndev->mw_size : PAGE_SIZE;
 	if (size_align)
-		*size_align = PAGE_SIZE;
+		*size_align = ivntb_is(ndev, IVNTB_WHOLE_WINDOWS) ?
+			      ndev->mw_size : PAGE_SIZE;
 	if (size_max)
 		*size_max = ndev->mw_size;
 	return 0;
@@ -109,6 +112,45 @@ int ivntb_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx,
 int ivntb_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx)
 {
 	return ivntb_window_get(ivntb_ndev(ntb), pidx, widx) ? 0 : -EINVAL;
+}
+
+/*
+ * The address that the receiver has told the sender must be that of the window
+ * as the receiver's bus has it.
+ */
+int ivntb_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 addr,
+			    resource_size_t size)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	struct ivntb_peer *peer;
+	u64 leads;
+
+	if (widx < 0 || widx >= ivntb_peer_mw_count(ntb) ||
+	    pidx != widx / ndev->mw_count)
+		return -EINVAL;
+	peer = &ndev->peers[pidx];
+	leads = READ_ONCE(peer->hdr->mem) +
+		ivntb_window_offset(ndev, peer->port, ndev->port,
+				    widx % ndev->mw_count);
+	if (size > ndev->mw_size ||
+	    (ivntb_is(ndev, IVNTB_WHOLE_WINDOWS) && size % ndev->mw_size))
+		return -EINVAL;
+	if (addr != leads) {
+		dev_err(&ndev->pdev->dev,
+			"window %d can only lead to %#llx of peer %d, not %#llx\n",
+			widx, leads, pidx, addr);
+		return -EINVAL;
+	}
+	ndev->stats.out_trans++;
+	return 0;
+}
+
+int ivntb_peer_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx)
+{
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	return widx >= 0 && widx < ivntb_peer_mw_count(ntb) &&
+	       pidx == widx / ndev->mw_count ? 0 : -EINVAL;
 }
 
 int ivntb_peer_mw_count(struct ntb_dev *ntb)
@@ -151,7 +193,6 @@ static struct ivntb_window *ivntb_window_take(struct ivntb_dev *ndev)
 			window = ivntb_window_nth(ndev, n);
 	if (window)
 		window->busy = true;
-	ndev->mw_task = NULL;
 	spin_unlock_irqrestore(&ndev->mw_lock, flags);
 	return window;
 }
@@ -161,16 +202,20 @@ static void *ivntb_dma_alloc(struct device *dev, size_t size, dma_addr_t *handle
 {
 	struct ivntb_dev *ndev = dev_get_drvdata(dev);
 	struct ivntb_window *window;
+	resource_size_t offset = 0;
 
-	if (size > ndev->mw_size)
+	if (!size || size > ndev->mw_size)
 		return NULL;
 	window = ivntb_window_take(ndev);
 	if (!window)
 		return NULL;
+	/* An allocation is aligned to its own size, not to that of the BAR. */
+	if (ivntb_is(ndev, IVNTB_BAR_ALIGNED))
+		offset = ndev->mw_size - roundup_pow_of_two(PAGE_ALIGN(size));
 	/* As every allocator of DMA memory; an earlier life may have used it. */
-	memset(window->virt, 0, size);
-	*handle = window->dma;
-	return window->virt;
+	memset(window->virt + offset, 0, size);
+	*handle = window->dma + offset;
+	return window->virt + offset;
 }
 
 static void ivntb_dma_free(struct device *dev, size_t size, void *vaddr,
@@ -183,7 +228,7 @@ static void ivntb_dma_free(struct device *dev, size_t size, void *vaddr,
 
 	spin_lock_irqsave(&ndev->mw_lock, flags);
 	for (n = 0; n < count; n++)
-		if (ivntb_window_nth(ndev, n)->dma == handle)
+		if (handle - ivntb_window_nth(ndev, n)->dma < ndev->mw_size)
 			ivntb_window_nth(ndev, n)->busy = false;
 	spin_unlock_irqrestore(&ndev->mw_lock, flags);
 }
@@ -228,6 +273,16 @@ int ivntb_window_layout(struct ivntb_dev *ndev, resource_size_t max_size)
 	if (max_size)
 		ndev->mw_size = min_t(resource_size_t, ndev->mw_size,
 				      round_down(max_size, PAGE_SIZE));
+	if (ivntb_is(ndev, IVNTB_BAR_ALIGNED) && ndev->mw_size) {
+		/* As large as a BAR may be, and where it may be. */
+		ndev->mw_size = rounddown_pow_of_two(ndev->mw_size);
+		ndev->mw_offset = round_up(ndev->mw_offset, ndev->mw_size);
+		if (ndev->mw_offset + windows * ndev->mw_size > len) {
+			ndev->mw_size /= 2;
+			ndev->mw_offset = round_up(ndev->mw_offset,
+						   ndev->mw_size);
+		}
+	}
 	return ndev->mw_size ? 0 : -ENOSPC;
 }
 

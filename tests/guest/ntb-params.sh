@@ -30,10 +30,12 @@ never_up() {
 }
 
 [ ! -d /sys/module/ntb_hw_ivshmem ] || unload ntb_hw_ivshmem
-for params in ports=1 ports=17 mw_count=0 mw_count=5 spads=33 msgs=5; do
+for params in ports=1 ports=17 mw_count=0 mw_count=5 spads=129 msgs=5; do
 	refused "out of range" $params
 done
 refused "does not exist" ports=2 port=2
+refused "there is no family=" family=nonesuch
+refused "joins 2 ports at most" family=amd ports=3
 meet checked
 
 # The ID that the server gave is the default, so that nobody needs port=.
