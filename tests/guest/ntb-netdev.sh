@@ -92,4 +92,5 @@ netdev one-window vectors=1
 netdev two-windows mw_count=2
 # ntb_netdev sends nothing unless ten of its 64 KiB frames fit.
 netdev small-window mw_size=1048576
+netdev epf family=epf
 unload ntb_hw_ivshmem

@@ -33,3 +33,7 @@ pingpong() {
 pingpong scratchpads
 pingpong messages spads=0 msgs=4
 pingpong one-vector vectors=1 msgs=2
+[ "$NODES" = 2 ] || exit 0
+for family in intel1 intel3 amd switchtec idt epf; do
+	pingpong $family family=$family
+done

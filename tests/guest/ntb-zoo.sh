@@ -14,7 +14,7 @@
 . "$(dirname "$0")/lib/link.sh"
 
 # Guest tests and their arguments that --suite runs.
-suite=("traffic.sh --quick" errors.sh events.sh netdev.sh rdma-cm.sh "faults.sh 2")
+suite=("traffic.sh --quick" errors.sh events.sh rdma-cm.sh netdev.sh "faults.sh 2")
 peer=10.77.0.$((3 - NODE))
 export RDMA_DEV=ropcie0 NETDEV=ropcie0
 
