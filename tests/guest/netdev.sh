@@ -73,7 +73,7 @@ every_size() {
 ipv6() {
 	local peer address
 
-	ip -6 addr add "fd77::$NODE/64" dev "$dev" nodad
+	ip -6 addr replace "fd77::$NODE/64" dev "$dev" nodad
 	lab-barrier netdev-ipv6
 	for peer in $(peers); do
 		retry "$patience" ping -6 -q -n -c1 -W2 -s 8000 "fd77::$peer" >/dev/null ||
@@ -153,7 +153,7 @@ down_and_up() {
 	if [ "$NODE" = 1 ]; then
 		ip link set dev "$dev" down
 		ip link set dev "$dev" up
-		ip -6 addr add "fd77::$NODE/64" dev "$dev" nodad
+		ip -6 addr replace "fd77::$NODE/64" dev "$dev" nodad
 	fi
 	lab-barrier netdev-up
 	for peer in $(peers); do

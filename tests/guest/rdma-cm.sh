@@ -20,7 +20,7 @@ default_gids() {
 }
 
 server6=fd77::1
-ip -6 addr add "fd77::$NODE/64" dev "$NETDEV" nodad
+ip -6 addr replace "fd77::$NODE/64" dev "$NETDEV" nodad
 lab-barrier ipv6
 
 between rping -s -v -V -C 20 -- rping -c -a "$SERVER" -v -V -C 20
