@@ -7,16 +7,12 @@
 # next connection works.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/modules.sh
+. "$(dirname "$0")/lib/modules.sh"
 # shellcheck source=tests/guest/lib/cm.sh
 . "$(dirname "$0")/lib/cm.sh"
 
 client_log=$LAB_OUT/client
-step=0
-
-meet() {
-	step=$((step + 1))
-	lab-barrier "fault-$step"
-}
 
 # refused EVENT COMMAND...: it fails, and says why.
 refused() {
@@ -26,10 +22,6 @@ refused() {
 	! timeout $((2 * patience)) "$@" >"$client_log" 2>&1 || fail "$* succeeds"
 	grep -q "$event" "$client_log" || fail "$* does not tell of $event: $(<"$client_log")"
 	pass "$*: $event"
-}
-
-ended() {
-	! kill -0 "$1" 2>/dev/null
 }
 
 # serve: rping on node 1, for any number of clients.
@@ -89,10 +81,8 @@ for who in 2 1; do
 	[ "$NODE" != 2 ] || endless
 	meet
 	if [ "$NODE" = "$who" ]; then
-		timeout "$patience" rmmod ropcie || fail "the driver does not go under open ids"
-		insmod "$MODDIR/driver/ropcie.ko"
-		retry "$patience" ip link set dev "$NETDEV" up 2>/dev/null || fail "no interface"
-		ip addr add "10.77.0.$NODE/24" dev "$NETDEV"
+		unload_modules ropcie # under open ids
+		load_modules ropcie
 		# The client may also end because its work requests do.
 		log=$([ "$NODE" = 1 ] && echo "$server_log" || echo "$client_log")
 		retry "$patience" grep -qiE "device removal|client disconnect" "$log" ||
@@ -102,8 +92,7 @@ for who in 2 1; do
 	wait
 	expect_no_user_objects "a device that went"
 	meet
-	retry "$patience" ping -q -n -c1 -W1 "10.77.0.$((3 - NODE))" >/dev/null ||
-		fail "the other node does not answer"
+	expect_reachable "a device that went"
 	meet
 	between rping -s -V -C 10 -- rping -c -a "$SERVER" -V -C 10
 	pass "the device of node $who goes"

@@ -9,11 +9,12 @@
 # others take it, without reloading anything.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/modules.sh
+. "$(dirname "$0")/lib/modules.sh"
 
 turns=${1:-3}
 seed=${2:-1} # the same on all nodes
 state=$(compgen -G '/sys/kernel/debug/ropcie_ntb_if/*/state') || fail "no state in debugfs"
-modules=(ntb_hw_ivshmem ropcie_ntb_if ropcie_bus ropcie_device ropcie)
 
 # offences: how often a peer broke the protocol.
 offences() {
@@ -32,32 +33,13 @@ victims() {
 
 # Node 1 starts again, as after a reboot.
 restart() {
-	local module
-
-	for module in ropcie ropcie_device ropcie_bus ropcie_ntb_if ntb_hw_ivshmem; do
-		rmmod "$module" || fail "rmmod $module"
-	done
-	for module in "${modules[@]}"; do
-		params=()
-		[ "$module" != ntb_hw_ivshmem ] || params=(port=0 "ports=$NODES")
-		insmod "$MODDIR"/*/"$module.ko" "${params[@]}" || fail "insmod $module"
-	done
-	ip link set dev "$NETDEV" up
-	ip addr add "10.77.0.$NODE/24" dev "$NETDEV"
-}
-
-reached() {
-	ping -q -n -c1 -W1 "10.77.0.$1" >/dev/null
+	unload_modules ntb_hw_ivshmem
+	load_modules ntb_hw_ivshmem
 }
 
 # With every other node.
 good_traffic() {
-	local peer
-
-	for ((peer = 1; peer <= NODES; peer++)); do
-		[ "$peer" = "$NODE" ] || retry "$patience" reached "$peer" ||
-			fail "node$peer does not answer after the attack"
-	done
+	expect_reachable "the attack"
 	lab-barrier "reached-$1"
 	rop_sendrecv || fail "rop_sendrecv ended with status $? after the attack"
 }

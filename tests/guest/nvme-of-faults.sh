@@ -8,6 +8,8 @@
 # for ever, and the data are right afterwards.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/modules.sh
+. "$(dirname "$0")/lib/modules.sh"
 # shellcheck source=tests/guest/lib/nvmet.sh
 . "$(dirname "$0")/lib/nvmet.sh"
 
@@ -81,15 +83,12 @@ lab-barrier lose
 [ "$NODE" != 2 ] || start_io 20
 lab-barrier busy
 if [ "$NODE" = 1 ]; then
-	rmmod ropcie || fail "ropcie does not unload under a target"
+	unload_modules ropcie
 	close_port
 fi
 expect_reconnecting "the loss of the target's device"
 if [ "$NODE" = 1 ]; then
-	insmod "$MODDIR"/driver/ropcie.ko || fail "ropcie does not load"
-	retry "$patience" test -e "/sys/class/net/$NETDEV" || fail "$NETDEV does not come back"
-	ip link set dev "$NETDEV" up
-	ip addr add "$SERVER/24" dev "$NETDEV"
+	load_modules ropcie
 	open_port
 fi
 lab-barrier back

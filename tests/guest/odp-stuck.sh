@@ -19,10 +19,6 @@ is_used() {
 	[ "$(<"/sys/module/ropcie/refcnt")" != 0 ]
 }
 
-ended() {
-	! kill -0 "$1" 2>/dev/null
-}
-
 # The program ends while its memory does not come.
 run_stuck() {
 	# Nothing of it is in the page cache.

@@ -9,6 +9,8 @@
 # that it began with, is the same again.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/modules.sh
+. "$(dirname "$0")/lib/modules.sh"
 # shellcheck source=tests/guest/lib/link.sh
 . "$(dirname "$0")/lib/link.sh"
 # shellcheck source=tests/guest/lib/cm.sh
@@ -30,12 +32,6 @@ done
 [ $# -le 2 ] || kinds=("${@:3}")
 over=$LAB_OUT/soak.over # node 1 says so
 log=$LAB_OUT/soak.$NODE
-modules=(ntb_hw_ivshmem ropcie_ntb_if ropcie_bus ropcie_device ropcie)
-hw_params=()
-for param in port ports; do
-	hw_params+=("$param=$(<"/sys/module/ntb_hw_ivshmem/parameters/$param")")
-done
-mtu=$(<"/sys/class/net/$NETDEV/mtu")
 peer=$((3 - NODE))
 tcp_bytes=$((64 << 20))
 deck=()
@@ -84,12 +80,6 @@ count() {
 count_device() {
 	count bytes $(($1 * $(counter 'tx_[a-z]+_bytes')))
 	count losses $(($1 * $(counter link_losses)))
-}
-
-reachable() {
-	(gid_index "$RDMA_DEV") >/dev/null &&
-		grep -q ACTIVE "/sys/class/infiniband/$RDMA_DEV/ports/1/state" &&
-		ping -q -n -c1 -W1 "10.77.0.$peer" >/dev/null
 }
 
 traffic() {
@@ -235,7 +225,7 @@ tcp_losses() {
 	send_to "$peer"
 	wait "$receiver" || fail "TCP from node$peer over a link that was $how for $long s"
 	wait
-	retry "$patience" reachable || fail "node$peer is not reached after a link that was $how"
+	expect_reachable "a link that was $how"
 }
 
 # The host connects again, and its IO goes on.
@@ -265,39 +255,24 @@ nvme_losses() {
 
 # The upper modules of a node go under traffic, and come back.
 reload() {
-	local first index
+	local first
 
 	draw_node
 	draw ${#modules[@]}
-	first=$drawn
+	first=${modules[drawn]}
 	start_hog 4
 	lab-barrier reload
 	if [ "$NODE" = "$who" ]; then
 		count_device 1
-		for ((index = ${#modules[@]} - 1; index >= first; index--)); do
-			timeout "$patience" rmmod "${modules[index]}" || fail "rmmod ${modules[index]}"
-		done
+		unload_modules "$first"
 		kill_hog || true
 		count kills 1
-		for ((index = first; index < ${#modules[@]}; index++)); do
-			load "${modules[index]}"
-		done
-		retry "$patience" test -e "/sys/class/net/$NETDEV" || fail "$NETDEV does not come back"
-		ip link set dev "$NETDEV" mtu "$mtu" up
-		ip addr add "10.77.0.$NODE/24" dev "$NETDEV"
+		load_modules "$first"
 		count_device -1
 	else
 		wait "$hog" || fail "rop_hog whose peer has lost its modules: $(<"$hog_log")"
 	fi
-	retry "$patience" reachable || fail "node$peer is not reached after node$who has loaded ${modules[*]:first}"
-}
-
-# load MODULE
-load() {
-	local params=()
-
-	[ "$1" != ntb_hw_ivshmem ] || params=("${hw_params[@]}")
-	insmod "$MODDIR"/*/"$1.ko" "${params[@]}" || fail "insmod $1"
+	expect_reachable "node$who has loaded $first and those above"
 }
 
 # draw_episode: sets $kind, and $busy if rop_hog has to run, too.

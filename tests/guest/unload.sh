@@ -8,6 +8,8 @@
 # be killed, their peers are told, and when it is back all works again.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/modules.sh
+. "$(dirname "$0")/lib/modules.sh"
 
 turns=${1:-20}
 port=18515
@@ -36,17 +38,10 @@ gone() {
 	[ ! -e "/sys/class/infiniband/$RDMA_DEV" ]
 }
 
-works() {
-	grep -q ACTIVE "/sys/class/infiniband/$RDMA_DEV/ports/1/state" 2>/dev/null &&
-		ping -q -n -c1 -W1 "10.77.0.$((3 - NODE))" >/dev/null
-}
-
 reload() {
-	timeout "$patience" rmmod ropcie || fail "the driver does not go under $*"
+	unload_modules ropcie
 	gone || fail "the device is left under $*"
-	insmod "$MODDIR/driver/ropcie.ko"
-	retry "$patience" ip link set dev "$NETDEV" up 2>/dev/null || fail "no interface"
-	ip addr add "10.77.0.$NODE/24" dev "$NETDEV"
+	load_modules ropcie
 }
 
 # unload NODE PROGRAM OPTION...
@@ -63,7 +58,7 @@ unload() {
 	kill -KILL "$program" 2>/dev/null || true
 	wait "$program" 2>/dev/null || true
 	expect_no_user_objects "$*"
-	retry "$patience" works || fail "the link does not come back after $*"
+	expect_reachable "$*"
 	lab-barrier "works-$number"
 	rop_sendrecv >/dev/null || fail "rop_sendrecv ended with status $? after $*"
 }

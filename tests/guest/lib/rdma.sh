@@ -8,6 +8,7 @@ set -euo pipefail
 
 patience=${LAB_PATIENCE:-60} # seconds; more on slow kernels
 pair_number=0
+step=0
 hog_log=$LAB_OUT/hog.$NODE
 
 fail() {
@@ -27,6 +28,33 @@ retry() {
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || return 1
 		sleep 0.05
+	done
+}
+
+ended() {
+	! kill -0 "$1" 2>/dev/null
+}
+
+# meet: the nodes do, at the next of their common steps.
+meet() {
+	step=$((step + 1))
+	lab-barrier "step-$step"
+}
+
+# reachable NODE: the link is up, and that node answers.
+reachable() {
+	(gid_index "$RDMA_DEV") >/dev/null 2>&1 &&
+		grep -q ACTIVE "/sys/class/infiniband/$RDMA_DEV/ports/1/state" 2>/dev/null &&
+		ping -q -n -c1 -W1 "10.77.0.$1" >/dev/null
+}
+
+# expect_reachable WHEN: all other nodes.
+expect_reachable() {
+	local peer
+
+	for ((peer = 1; peer <= NODES; peer++)); do
+		[ "$peer" = "$NODE" ] || retry "$patience" reachable "$peer" ||
+			fail "node$peer does not answer after $1"
 	done
 }
 

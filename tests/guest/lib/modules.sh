@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# For guest tests that unload modules and load them again; sourced after rdma.sh.
+# shellcheck disable=SC2154 # rdma.sh's
+modules=(ntb_hw_ivshmem ropcie_ntb_if ropcie_bus ropcie_device ropcie)
+hw_params=()
+for param in port ports; do
+	hw_params+=("$param=$(<"/sys/module/ntb_hw_ivshmem/parameters/$param")")
+done
+mtu=$(<"/sys/class/net/$NETDEV/mtu")
+
+# at_and_above MODULE: sets $chosen to it and those above it.
+at_and_above() {
+	local module
+
+	chosen=()
+	for module in "${modules[@]}"; do
+		if [ "$module" = "$1" ] || [ ${#chosen[@]} -gt 0 ]; then
+			chosen+=("$module")
+		fi
+	done
+}
+
+# unload_modules MODULE: this one and those above it.
+unload_modules() {
+	local index
+
+	at_and_above "$1"
+	for ((index = ${#chosen[@]} - 1; index >= 0; index--)); do
+		timeout "$patience" rmmod "${chosen[index]}" || fail "rmmod ${chosen[index]}"
+	done
+}
+
+# bring_up: the interface is there again, and as it was.
+bring_up() {
+	retry "$patience" ip link set dev "$NETDEV" mtu "$mtu" up 2>/dev/null ||
+		fail "$NETDEV does not come back"
+	ip addr add "10.77.0.$NODE/24" dev "$NETDEV" || fail "$NETDEV takes no address"
+}
+
+# load_modules MODULE: the same again.
+load_modules() {
+	local module params
+
+	at_and_above "$1"
+	for module in "${chosen[@]}"; do
+		params=()
+		[ "$module" != ntb_hw_ivshmem ] || params=("${hw_params[@]}")
+		insmod "$MODDIR"/*/"$module.ko" "${params[@]}" || fail "insmod $module"
+	done
+	bring_up
+}
