@@ -41,6 +41,14 @@ class Barriers:
         self._gone.setdefault(node, reason)
         self._release_hopeless()
 
+    def restart(self, node):
+        """A node was killed and starts again: where it waited it has not come."""
+        for (name, count), waiting in list(self._waiting.items()):
+            if waiting.pop(node, None) is not None:
+                self._calls[node, name] -= 1
+            if not waiting:
+                del self._waiting[name, count]
+
     def _release_hopeless(self):
         for key in list(self._waiting):
             missing = sorted(self._gone.keys() - self._waiting[key].keys())

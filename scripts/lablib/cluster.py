@@ -5,8 +5,10 @@ Owns the messages between the lab and guest/node, the time limits, and what
 counts as a failure. How a guest or a link is started is qemu's and links'.
 """
 
+import contextlib
 import os
 import selectors
+import shutil
 import sys
 import time
 from enum import IntEnum
@@ -21,6 +23,8 @@ from .qemu import Guest
 # What the others of a failed node still get, to end in good order.
 GRACE = 15
 CONSOLE_LOOK = 1.0
+# Of booting, setting up and unloading, for one node on the stock kernel.
+PHASE_LIMIT = 60
 
 
 class Phase(IntEnum):
@@ -67,7 +71,8 @@ class Member:
         self.dead = False
         self.looked_at = 0
         self.output = Lines()
-        self.lines = {"control": Lines(), "barrier": Lines()}
+        self.lines = {"control": Lines(), "request": Lines()}
+        self.reboots = None  # how it ends to start again: "kill", or "itself"
         self.log = open(os.path.join(guest.dir, "output.log"), "wb")
 
     def advance(self, phase):
@@ -96,21 +101,19 @@ class Cluster:
         self.members = []
         self.failures = []
         self._selector = selectors.PollSelector()
-        self._barriers = Barriers(range(1, opts.nodes + 1), self._answer_barrier)
+        self._barriers = Barriers(range(1, opts.nodes + 1), self._answer)
         # A checked kernel is many times slower.
         slow = (4 if kernel.debug else 1) * (1 + opts.nodes / 2)
-        self._limits = {Phase.BOOT: 60 * slow, Phase.SETUP: 60 * slow,
+        self._limits = {Phase.BOOT: PHASE_LIMIT * slow, Phase.SETUP: PHASE_LIMIT * slow,
                         Phase.RUN: opts.timeout if opts.command == "run" else None,
-                        Phase.FINISH: 60 * slow}
+                        Phase.FINISH: PHASE_LIMIT * slow}
         self._cut_off = None
+        self._began = None
 
     def __enter__(self):
         try:
             for node in range(1, self._opts.nodes + 1):
-                member = Member(Guest(node, self._opts, *self._start))
-                self.members.append(member)
-                for name in ("output", *member.lines):
-                    self.attach(member.guest.ports[name], partial(self._read, member, name))
+                self.members.append(self._boot(node))
         except BaseException:
             self.__exit__()
             raise
@@ -120,6 +123,31 @@ class Cluster:
         for member in self.members:
             member.close()
         self._selector.close()
+
+    def _boot(self, node, boot=1):
+        """Starts a node's guest for the first time, or again."""
+        member = Member(Guest(node, self._opts, *self._start, boot=boot))
+        for name in ("output", *member.lines):
+            self.attach(member.guest.ports[name], partial(self._read, member, name))
+        return member
+
+    def _reboot(self, member):
+        """Starts a node again whose guest has to end, or has; its logs are kept aside."""
+        self._drain()
+        for name in ("output", *member.lines):
+            with contextlib.suppress(KeyError):  # it has ended by itself
+                self.detach(member.guest.ports[name])
+        _show(member.node, member.output.flush())
+        member.close()
+        found = logcheck.findings(member.guest.kernel_log())
+        if found:
+            self.fail(member, f"kernel: {logcheck.summary(found)}")
+        self._barriers.restart(member.node)
+        boot = member.guest.boot
+        aside = f"{member.guest.dir}.boot{boot}"
+        shutil.rmtree(aside, ignore_errors=True)  # an earlier run's
+        os.rename(member.guest.dir, aside)
+        self.members[member.node - 1] = self._boot(member.node, boot + 1)
 
     def attach(self, source, callback):
         """Has drive() call callback when source (a file or socket) can be read."""
@@ -151,9 +179,12 @@ class Cluster:
     def _step_together(self):
         """The two points where nodes wait for each other."""
         alive = [member for member in self.members if not member.dead]
-        if len(alive) == len(self.members) and all(m.phase == Phase.READY for m in alive):
-            say(f"running on {len(alive)} node{'s' * (len(alive) > 1)}")
-            for member in alive:
+        ready = [member for member in alive if member.phase == Phase.READY]
+        if self._began is None and len(ready) == len(self.members):
+            say(f"running on {len(ready)} node{'s' * (len(ready) > 1)}")
+            self._began = time.monotonic()
+        if self._began is not None and ready:
+            for member in ready:
                 member.advance(Phase.RUN)
                 member.send("control", "go")
         elif alive and all(m.phase >= Phase.EXITED for m in alive):
@@ -175,14 +206,26 @@ class Cluster:
             _show(member.node, member.output.feed(data))
         else:
             for line in member.lines[name].feed(data):
-                (self._on_control if name == "control" else self._on_barrier)(member, line)
+                (self._on_control if name == "control" else self._on_request)(member, line)
 
-    def _on_barrier(self, member, line):
-        token, _, name = line.partition(" ")
-        self._barriers.arrive(member.node, token, name)
+    def _on_request(self, member, line):
+        """What a script asks for, with a token that its answer has to carry."""
+        token, _, request = line.partition(" ")
+        word, _, rest = request.partition(" ")
+        if word == "barrier":
+            self._barriers.arrive(member.node, token, rest)
+        elif word == "reboot":
+            member.reboots = rest
+            member.advance(Phase.BOOT)
+            self._answer(member.node, token, "ok")
+        elif word == "kill-server":
+            killed = self._start[2].kill_server()
+            self._answer(member.node, token, "ok" if killed else "fail this link has no server")
+        else:
+            self._answer(member.node, token, f"fail the lab does not know '{word}'")
 
-    def _answer_barrier(self, node, token, text):
-        self.members[node - 1].send("barrier", f"{token} {text}")
+    def _answer(self, node, token, text):
+        self.members[node - 1].send("request", f"{token} {text}")
 
     def _on_control(self, member, line):
         word, _, rest = line.partition(" ")
@@ -212,6 +255,9 @@ class Cluster:
     def _watch(self, member):
         if member.dead:
             return
+        if member.reboots == "kill" or member.reboots and not member.guest.alive():
+            self._reboot(member)
+            return
         if not member.guest.alive():
             member.dead = True
             self._drain()
@@ -222,7 +268,9 @@ class Cluster:
             return
         now = time.monotonic()
         limit = self._limits.get(member.phase)
-        if limit and now - member.since > limit:
+        # A node that starts again has no more time for it than the others.
+        since = self._began if member.phase == Phase.RUN else member.since
+        if limit and now - since > limit:
             barrier = self._barriers.name_for(member.node)
             self._barriers.leave(member.node, "hangs")
             self.fail(member, f"did not {_NAMES[member.phase]} within {limit:.0f} s"

@@ -41,6 +41,10 @@ class NoLink:
         """(arguments, descriptors) for one node."""
         return [], []
 
+    def kill_server(self):
+        """Kills the process that lets nodes join, if there is one; was there?"""
+        return False
+
 
 class Ntb(NoLink):
     """An ivshmem server that this link starts and ends."""
@@ -95,6 +99,10 @@ class Ntb(NoLink):
     def qemu(self, _node):
         return ["-chardev", f"socket,path={self._socket},id=ivs",
                 "-device", f"ivshmem-doorbell,vectors={VECTORS},chardev=ivs"], []
+
+    def kill_server(self):
+        procs.kill(self._child)
+        return True
 
 
 class Virtio(NoLink):
@@ -151,6 +159,9 @@ class Both(NoLink):
             args += more_args
             descriptors += more_descriptors
         return args, descriptors
+
+    def kill_server(self):
+        return any([link.kill_server() for link in self._links])
 
 
 def make(opts, run_dir, log):

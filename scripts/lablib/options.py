@@ -20,6 +20,9 @@ VIRTIO_NETDEV, with the address 10.78.0.$NODE, with --with-virtio).
 The host's files are there, read-only below an overlay that is thrown away;
 what is written to $LAB_OUT stays, in the directory that is printed at the end.
 `lab-barrier NAME` returns when all nodes have called it.
+`lab-reboot kill|crash|orderly` ends this node: QEMU is killed, the machine is reset, or
+Linux reboots. It starts again, and SCRIPT from its beginning, with LAB_BOOT one higher
+(it is 1 at first). `lab-kill-server` kills what lets nodes join the emulated NTB.
 """
 
 

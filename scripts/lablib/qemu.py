@@ -19,7 +19,7 @@ from .common import LabError
 QEMU = "qemu-system-x86_64"
 # What guest/node writes to its directory; an earlier run's would mislead.
 GUEST_FILES = ("boot.log", "kmemleak", "setup.env")
-PORTS = ("output", "control", "barrier")
+PORTS = ("output", "control", "request")
 
 
 def kvm_works():
@@ -70,9 +70,10 @@ def _machine_args(opts, kvm):
     return ["-accel", "tcg,thread=multi", "-cpu", TCG_CPU, *smp]
 
 
-def kernel_args(opts, kernel, node, kvm, tsc_khz):
+def kernel_args(opts, kernel, node, kvm, tsc_khz, boot=1):
     """The guest kernel's command line."""
-    words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr", f"lab.node={node}"]
+    words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr",
+             f"lab.node={node}", f"lab.boot={boot}"]
     if opts.icount:
         tsc_khz = 1_000_000
     if not kvm:
@@ -89,10 +90,11 @@ def kernel_args(opts, kernel, node, kvm, tsc_khz):
 
 
 class Guest:
-    """A running guest. ports maps each of PORTS to a connected socket."""
+    """A running guest. ports maps each of PORTS to a connected socket. boot counts its boots."""
 
-    def __init__(self, node, opts, kernel, initramfs, link, log_dir, tsc_khz):
+    def __init__(self, node, opts, kernel, initramfs, link, log_dir, tsc_khz, boot=1):
         self.node = node
+        self.boot = boot
         self.dir = os.path.join(log_dir, f"node{node}")
         self.console = os.path.join(self.dir, "console.log")
         self.qemu_log = os.path.join(self.dir, "qemu.log")
@@ -113,7 +115,7 @@ class Guest:
             QEMU, "-name", f"node{node}", "-nodefaults", "-no-user-config", "-no-reboot",
             "-display", "none", "-machine", "pc", "-m", str(opts.mem), *_machine_args(opts, kvm),
             "-kernel", kernel.image, "-initrd", initramfs,
-            "-append", kernel_args(opts, kernel, node, kvm, tsc_khz),
+            "-append", kernel_args(opts, kernel, node, kvm, tsc_khz, boot),
             "-chardev", f"file,id=console,path={_escape(self.console)}", "-serial", "chardev:console",
             "-virtfs", f"{share},path=/,mount_tag=host,readonly=on",
             "-virtfs", f"{share},path={_escape(log_dir)},mount_tag=lab",

@@ -7,6 +7,7 @@ A guest test is a file tests/guest/*.sh. Lines at its start tell how it is run:
   # lab-long: the same                one in the suite guests-long only
   # lab-quick: yes                    the first of them is part of --quick
   # lab-kernels: all                  the first of them runs on the other kernels too
+  # lab-alone: yes                    its guests run nothing else: it reboots them
 """
 
 import fnmatch
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from lablib.common import TOP, LabError
 
-_LINE = re.compile(r"^# lab(-quick|-kernels|-long)?: *(.*)$")
+_LINE = re.compile(r"^# lab(-quick|-kernels|-long|-alone)?: *(.*)$")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class GuestTest:
     quick: bool = False
     all_kernels: bool = False
     long: bool = False
+    alone: bool = False
 
     def _number(self, option, default):
         words = list(self.options)
@@ -65,12 +67,14 @@ def _header(path):
 def tests_of(path):
     """The runs that a file asks for."""
     stem = os.path.splitext(os.path.basename(path))[0]
-    runs, quick, all_kernels = [], False, False  # runs: long, options, arguments
+    runs, quick, all_kernels, alone = [], False, False, False  # runs: long, options, arguments
     for what, text in _header(path):
         if what == "-quick":
             quick = text == "yes"
         elif what == "-kernels":
             all_kernels = text == "all"
+        elif what == "-alone":
+            alone = text == "yes"
         else:
             words = shlex.split(text)
             cut = words.index("--") if "--" in words else len(words)
@@ -79,7 +83,7 @@ def tests_of(path):
         raise LabError(f"{path} has no '# lab:' line")
     numbered = len(runs) > 1
     return [GuestTest(f"{stem}.{number}" if numbered else stem, path, options, args,
-                      quick and number == 1, all_kernels and number == 1, long)
+                      quick and number == 1, all_kernels and number == 1, long, alone)
             for number, (long, options, args) in enumerate(runs, 1)]
 
 
@@ -95,10 +99,10 @@ def find():
 
 
 def batches(tests):
-    """Groups the tests that can share guests: those with the same options."""
+    """Groups the tests that can share guests: those with the same options, unless alone."""
     groups = {}
     for test in tests:
-        groups.setdefault(test.options, []).append(test)
+        groups.setdefault((test.options, test.name if test.alone else None), []).append(test)
     return list(groups.values())
 
 

@@ -59,6 +59,23 @@ class BarrierRules(unittest.TestCase):
         self.assertEqual(self.barriers.name_for(1), "x")
         self.assertIsNone(self.barriers.name_for(2))
 
+    def test_a_killed_node_has_not_come_and_comes_again(self):
+        self.barriers.arrive(1, "a", "x")
+        self.barriers.arrive(2, "b", "x")
+        self.barriers.restart(2)
+        self.barriers.arrive(3, "c", "x")
+        self.assertEqual(self.answers, [])
+        self.barriers.arrive(2, "d", "x")
+        self.assertCountEqual(self.answers, [(1, "a", "ok"), (2, "d", "ok"), (3, "c", "ok")])
+
+    def test_a_killed_node_keeps_the_count_of_what_it_came_through(self):
+        for node in (1, 2, 3):
+            self.barriers.arrive(node, "t", "x")
+        self.barriers.restart(2)
+        for node in (1, 2, 3):
+            self.barriers.arrive(node, "u", "x")
+        self.assertEqual(len(self.answers), 6)
+
     def test_one_node_alone_never_waits(self):
         answers = []
         Barriers((1,), lambda *answer: answers.append(answer)).arrive(1, "t", "x")

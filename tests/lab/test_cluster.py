@@ -21,8 +21,9 @@ class FakeGuest:
 
     behaviour = None
 
-    def __init__(self, node, _opts, _kernel, _initramfs, _link, log_dir, _tsc_khz):
+    def __init__(self, node, _opts, _kernel, _initramfs, _link, log_dir, _tsc_khz, boot=1):
         self.node = node
+        self.boot = boot
         self.dir = os.path.join(log_dir, f"node{node}")
         os.makedirs(self.dir)
         self.console = os.path.join(self.dir, "console.log")
@@ -86,7 +87,7 @@ class FakeGuest:
 
 
 class Course(unittest.TestCase):
-    def run_nodes(self, behaviour, nodes=2, timeout=600, provider="ropcie"):
+    def run_nodes(self, behaviour, nodes=2, timeout=600, provider="ropcie", link=None):
         """(failures, what was printed) of a run of fake guests."""
         guest = type("Guest", (FakeGuest,), {"behaviour": behaviour})
         opts = types.SimpleNamespace(nodes=nodes, timeout=timeout, command="run",
@@ -98,9 +99,14 @@ class Course(unittest.TestCase):
                 mock.patch.object(cluster, "GRACE", 0.5), \
                 mock.patch.object(cluster, "CONSOLE_LOOK", 0.1), \
                 mock.patch.object(cluster, "say"), contextlib.redirect_stdout(out):
-            with cluster.Cluster(opts, kernel, None, None, log_dir, 0) as run:
+            with cluster.Cluster(opts, kernel, None, link, log_dir, 0) as run:
                 run.drive()
                 return run.verdict(), out.getvalue()
+
+    def meet(self, guest):
+        """The answer at a barrier."""
+        guest.tell("request", f"tok{guest.boot} barrier together\n")
+        return guest.hear("request")
 
     def test_good_run_streams_with_a_prefix(self):
         def behaviour(guest):
@@ -172,8 +178,8 @@ class Course(unittest.TestCase):
             if guest.node == 1:
                 guest.die()
                 return
-            guest.tell("barrier", "tok together\n")
-            heard.append(guest.hear("barrier"))
+            guest.tell("request", "tok barrier together\n")
+            heard.append(guest.hear("request"))
             guest.finish(1)
 
         failures, _ = self.run_nodes(behaviour)
@@ -186,12 +192,88 @@ class Course(unittest.TestCase):
 
         def behaviour(guest):
             guest.start()
-            guest.tell("barrier", f"tok{guest.node} together\n")
-            heard.append(guest.hear("barrier"))
+            guest.tell("request", f"tok{guest.node} barrier together\n")
+            heard.append(guest.hear("request"))
             guest.finish()
 
         self.assertEqual(self.run_nodes(behaviour, nodes=3)[0], [])
         self.assertEqual(sorted(heard), ["tok1 ok\n", "tok2 ok\n", "tok3 ok\n"])
+
+    def test_killed_and_reset_nodes_start_again_among_the_others(self):
+        for how in ("kill", "crash", "orderly"):
+            heard, boots = [], []
+
+            def behaviour(guest):
+                guest.start()
+                if guest.node == 2:
+                    boots.append(guest.boot)
+                if guest.boot == 1:
+                    self.meet(guest)
+                if guest.node == 2 and guest.boot == 1:
+                    guest.tell("output", "last words")
+                    guest.tell("request", f"tok reboot {how}\n")
+                    guest.hear("request")
+                    if how == "kill":
+                        guest.dead.wait(30)
+                    guest.die()
+                    return
+                heard.append(self.meet(guest))
+                guest.finish()
+
+            failures, printed = self.run_nodes(behaviour, nodes=3)
+            self.assertEqual(failures, [])
+            self.assertEqual(boots, [1, 2])
+            self.assertEqual(sorted(heard), ["tok1 ok\n", "tok1 ok\n", "tok2 ok\n"])
+            self.assertIn("node2| last words\n", printed)
+
+    def test_node_that_does_not_reboot_fails_the_run(self):
+        def behaviour(guest):
+            guest.start()
+            guest.tell("request", "tok reboot crash\n")
+            guest.dead.wait(30)
+
+        with mock.patch.object(cluster, "PHASE_LIMIT", 0.2):
+            failures, _ = self.run_nodes(behaviour, nodes=1)
+        self.assertIn("did not boot within", failures[0][1])
+
+    def test_warning_before_a_reboot_fails_the_run(self):
+        def behaviour(guest):
+            guest.start()
+            if guest.node == 2 and guest.boot == 1:
+                guest.print_kernel("[    9.0] WARNING: CPU: 0 PID: 1 at foo.c:1")
+                guest.tell("request", "tok reboot kill\n")
+                guest.dead.wait(30)
+                return
+            guest.finish()
+
+        self.assertEqual(self.run_nodes(behaviour)[0],
+                         [(2, "kernel: WARNING: CPU: 0 PID: 1 at foo.c:1")])
+
+    def test_server_is_killed_if_there_is_one(self):
+        for server, answer in ((True, "tok ok\n"), (False, "tok fail this link has no server\n")):
+            heard = []
+
+            def behaviour(guest):
+                guest.start()
+                guest.tell("request", "tok kill-server\n")
+                heard.append(guest.hear("request"))
+                guest.finish()
+
+            link = mock.Mock(kill_server=mock.Mock(return_value=server))
+            self.assertEqual(self.run_nodes(behaviour, nodes=1, link=link)[0], [])
+            self.assertEqual(heard, [answer])
+
+    def test_unknown_request_is_refused(self):
+        heard = []
+
+        def behaviour(guest):
+            guest.start()
+            guest.tell("request", "tok fly away\n")
+            heard.append(guest.hear("request"))
+            guest.finish()
+
+        self.assertEqual(self.run_nodes(behaviour, nodes=1)[0], [])
+        self.assertEqual(heard, ["tok fail the lab does not know 'fly'\n"])
 
     def test_hanging_script_is_cut_off(self):
         def behaviour(guest):

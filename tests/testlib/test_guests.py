@@ -59,6 +59,11 @@ class Header(unittest.TestCase):
         self.assertEqual(guests.batches([one, two, three]), [[one, three], [two]])
         self.assertEqual(guests.batch_list([three]), f"demo\t{three.script}\t'two words'\n")
 
+    def test_a_test_alone_has_its_own_batch(self):
+        first, second = tests_of("# lab: --nodes 2\n# lab-alone: yes\n# lab: --nodes 2\n")
+        (third,) = tests_of("# lab: --nodes 2\n")
+        self.assertEqual(guests.batches([first, second, third]), [[first], [second], [third]])
+
     def test_all_nodes_of_a_batch_have_to_say_ok(self):
         one, two = tests_of("# lab:\n# lab:\n")
         output = ("node1| batch: demo.1: ok in 3 s\nnode2| batch: demo.1: ok in 4 s\n"
