@@ -45,6 +45,8 @@ Options ParseOptions(int argc, char** argv, const std::string& description) {
                "print differences from the standard and go on");
   app.add_flag("--peer-may-die", options.peer_may_die,
                "losing the peer is no failure");
+  app.add_flag("--loses-device", options.loses_device,
+               "rop_faults: it is the device that goes, not the link");
 
   try {
     app.parse(argc, argv);

@@ -27,6 +27,7 @@ struct Options {
   bool quick = false;     // fewer of the large and slow cases
   bool tolerate = false;  // differences from the standard are only printed
   bool peer_may_die = false;
+  bool loses_device = false;  // rop_faults: not the link, but its own device
 };
 
 // Exits with a message on a wrong option (status 2) and on --help (0).

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 // Traffic whose link is lost again and again: what arrived is intact and in
 // order, every work request completes exactly once, the queue pairs end in ERR
-// with their event, and new ones work when the link is back. Prints "running"
-// in each round, when it is time to cut the link.
+// with their event, and new ones work when the link is back. Each round begins
+// with a fork under traffic, which must not take any memory from the device.
+// Prints "running" in each round, when it is time to cut the link.
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +35,8 @@ constexpr std::array<size_t, 6> kLengths = {1, 28, 29, 4096, 65536, 262144};
 constexpr size_t kLongest = 262144;
 constexpr int kRounds = 20;
 
+using Clock = std::chrono::steady_clock;
+
 size_t LengthOf(uint64_t sequence) {
   return kLengths[sequence % kLengths.size()];
 }
@@ -40,8 +46,10 @@ struct Half {
   uint64_t posted = 0;
   uint64_t completed = 0;
   uint64_t good = 0;
+  uint64_t mark = 0;
   bool failed = false;
   bool exhausted = false;  // with RETRY_EXC_ERR
+  Clock::time_point last_good;
 };
 
 class Flow {
@@ -76,8 +84,8 @@ class Flow {
       Check(count >= 0, "ibv_poll_cq failed");
       for (int i = 0; i < count; ++i) {
         Completed(done.at(static_cast<size_t>(i)), receives);
-        if (again && !failed()) {
-          receives ? Receive() : Send();
+        if (again && !failed() && !refused_) {
+          Post(receives);
         }
       }
     }
@@ -97,9 +105,22 @@ class Flow {
     Receive();
   }
 
+  // All that is under way will have been posted later.
+  void Mark() {
+    send_.mark = send_.posted;
+    receive_.mark = receive_.posted;
+  }
+
+  // It ended by a refusal, as the device has gone.
+  [[nodiscard]] bool refused() const { return refused_; }
   [[nodiscard]] bool failed() const { return send_.failed || receive_.failed; }
   [[nodiscard]] bool warm() const {
-    return send_.good > kOutstanding && receive_.good > kOutstanding;
+    return send_.good > send_.mark + kOutstanding &&
+           receive_.good > receive_.mark + kOutstanding;
+  }
+  // From the last success to the first error.
+  [[nodiscard]] Clock::duration Silence() const {
+    return first_bad_ - std::max(send_.last_good, receive_.last_good);
   }
   [[nodiscard]] bool exhausted() const { return send_.exhausted; }
   [[nodiscard]] uint64_t received() const { return receive_.good; }
@@ -110,6 +131,18 @@ class Flow {
                                      uint64_t sequence) const {
     return pattern_->Bytes(
         ((sequence * kQps) + number_) * 2 + (from_leader ? 1 : 0), 0);
+  }
+
+  // A device that goes refuses it, sooner or later.
+  void Post(bool receives) {
+    try {
+      receives ? Receive() : Send();
+    } catch (const Failure&) {
+      if (!side_->options.loses_device) {
+        throw;
+      }
+      refused_ = true;
+    }
   }
 
   static Piece Part(const Piece& piece, uint64_t sequence) {
@@ -143,12 +176,16 @@ class Flow {
       Check(wc.status == IBV_WC_WR_FLUSH_ERR ||
                 (first && wc.status == IBV_WC_RETRY_EXC_ERR),
             what, " completed with ", ibv_wc_status_str(wc.status));
+      if (!failed()) {
+        first_bad_ = Clock::now();
+      }
       half->failed = true;
       half->exhausted |= wc.status == IBV_WC_RETRY_EXC_ERR;
       return;
     }
     Check(!half->failed, what, " is a success behind an error");
     ++half->good;
+    half->last_good = Clock::now();
     if (!receives) {
       return;
     }
@@ -169,7 +206,21 @@ class Flow {
   std::vector<Piece> in_;
   Half send_;
   Half receive_;
+  Clock::time_point first_bad_;
+  bool refused_ = false;
 };
+
+// The next event of the device, or none within the time.
+bool NextEvent(const Device& device, int timeout_ms, ibv_async_event* event) {
+  pollfd wait = {device.context->async_fd, POLLIN, 0};
+  if (poll(&wait, 1, timeout_ms) != 1) {
+    return false;
+  }
+  CheckErrno(ibv_get_async_event(device.context.get(), event) == 0 ? 0 : errno,
+             "ibv_get_async_event");
+  ibv_ack_async_event(event);
+  return true;
+}
 
 // Waits until each QP has had its IBV_EVENT_QP_FATAL, and sees that none has a
 // second one.
@@ -180,18 +231,12 @@ void CheckEvents(const Device& device, const std::vector<Flow>& flows,
     waiting.insert(flow.qp());
   }
   for (;;) {
-    pollfd wait = {device.context->async_fd, POLLIN, 0};
-    const int ready = poll(&wait, 1, waiting.empty() ? 50 : timeout_s * 1000);
-    if (ready == 0 && waiting.empty()) {
+    ibv_async_event event{};
+    if (!NextEvent(device, waiting.empty() ? 50 : timeout_s * 1000, &event)) {
+      Check(waiting.empty(), waiting.size(), " QPs have no event after ",
+            timeout_s, " s");
       return;
     }
-    Check(ready == 1, waiting.size(), " QPs have no event after ", timeout_s,
-          " s");
-    ibv_async_event event{};
-    CheckErrno(
-        ibv_get_async_event(device.context.get(), &event) == 0 ? 0 : errno,
-        "ibv_get_async_event");
-    ibv_ack_async_event(&event);
     if (event.event_type == IBV_EVENT_QP_FATAL) {
       Check(waiting.erase(event.element.qp) == 1,
             "IBV_EVENT_QP_FATAL for a QP that has had it");
@@ -213,8 +258,57 @@ void PollUntil(std::vector<Flow>* flows, bool again, int timeout_s,
   }
 }
 
-uint64_t Round(Side& side, const Device& device, Arena* arena,
-               const Pattern& pattern) {
+// The device is taken away under traffic. What was posted may end in any way,
+// but not wrongly, and what is left can be closed.
+void LoseDevice(const Device& device, std::vector<Flow>* flows, int timeout_s) {
+  ibv_async_event event{};
+  bool gone = false;
+  PollUntil(flows, true, timeout_s, "no IBV_EVENT_DEVICE_FATAL", [&] {
+    while (!gone && NextEvent(device, 0, &event)) {
+      gone = event.event_type == IBV_EVENT_DEVICE_FATAL;
+    }
+    return gone;
+  });
+  ibv_port_attr port{};
+  const int error = ibv_query_port(device.context.get(), Device::kPort, &port);
+  Check(error == EIO, "ibv_query_port of a device that has gone returns ",
+        error);
+  for (Flow& flow : *flows) {
+    flow.Poll(true);
+  }
+}
+
+// A child with all of the parent's memory, which writes to it. The traffic goes
+// on, and the device does not have the child's copies.
+void Fork(std::vector<Flow>* flows, Arena* arena) {
+  const pid_t child = fork();
+  CheckErrno(child < 0 ? errno : 0, "fork");
+  if (child == 0) {
+    arena->Clear();
+    _exit(0);
+  }
+  for (int i = 0; i < 100; ++i) {
+    for (Flow& flow : *flows) {
+      flow.Poll(true);
+    }
+  }
+  int status = 0;
+  CheckErrno(waitpid(child, &status, 0) < 0 ? errno : 0, "waitpid");
+  Check(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+        "a child that writes to its own memory ended with status ", status);
+  for (Flow& flow : *flows) {
+    flow.Mark();
+  }
+}
+
+// What a round has seen.
+struct Seen {
+  uint64_t received = 0;
+  Clock::duration silence{};
+};
+
+Seen Round(Side& side, const Device& device, Arena* arena,
+           const Pattern& pattern) {
   const int timeout = side.options.timeout_s;
   arena->Clear();
   std::vector<Flow> flows;
@@ -233,8 +327,15 @@ uint64_t Round(Side& side, const Device& device, Arena* arena,
     };
   };
   PollUntil(&flows, true, timeout, "too little traffic", all(&Flow::warm));
+  Fork(&flows, arena);
+  PollUntil(&flows, true, timeout, "too little traffic after a fork",
+            all(&Flow::warm));
   side.channel.Barrier(2);
   std::cout << "running\n" << std::flush;
+  if (side.options.loses_device) {
+    LoseDevice(device, &flows, timeout);
+    return {};
+  }
   PollUntil(&flows, true, timeout, "the link was not cut", all(&Flow::failed));
   PollUntil(&flows, false, timeout, "work requests are lost",
             all(&Flow::Drained));
@@ -248,12 +349,13 @@ uint64_t Round(Side& side, const Device& device, Arena* arena,
   }
   PollUntil(&flows, false, timeout, "what is posted in ERR is lost",
             all(&Flow::Drained));
-  uint64_t received = 0;
+  Seen seen;
   for (const Flow& flow : flows) {
-    received += flow.received();
+    seen.received += flow.received();
+    seen.silence = std::max(seen.silence, flow.Silence());
   }
   arena->CheckGuards("the round");
-  return received;
+  return seen;
 }
 
 void Run(Side& side) {
@@ -261,12 +363,24 @@ void Run(Side& side) {
   const Pattern pattern(side.options.seed, kLongest);
   Arena arena(device, (kLongest + 4096) * 2 * kOutstanding * kQps);
   const int rounds = side.options.rounds > 0 ? side.options.rounds : kRounds;
-  uint64_t received = 0;
+  Seen all;
   for (int i = 0; i < rounds; ++i) {
-    received += Round(side, device, &arena, pattern);
+    const Seen seen = Round(side, device, &arena, pattern);
+    all.received += seen.received;
+    all.silence = std::max(all.silence, seen.silence);
   }
-  side.channel.Barrier(3);
-  std::cout << "the link was lost " << rounds << " times; " << received
+  if (side.options.loses_device) {
+    std::cout << "the device has gone\n";
+    return;
+  }
+  if (!side.options.peer_may_die) {
+    side.channel.Barrier(3);
+  }
+  std::cout << "the link was lost " << rounds << " times, noticed within "
+            << std::chrono::duration_cast<std::chrono::milliseconds>(
+                   all.silence)
+                   .count()
+            << " ms; " << all.received
             << " messages arrived before, every byte right\n";
 }
 
