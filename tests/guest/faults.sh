@@ -1,19 +1,191 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 -- 2
-# lab-long: --nodes 2 --timeout 3600 -- 20
+# lab: --nodes 2 --smp 2 -- 2 processors
+# lab-long: --nodes 2 --timeout 14400 -- 20
+# lab-long: --nodes 2 --smp 2 --timeout 3600 -- 20 processors
 #
-# faults.sh [TURNS]: the link is lost under traffic, each way TURNS times: the
-# cable is pulled, and a port falls silent, for longer than is forgiven. Each time
-# rop_faults checks what programs see; afterwards new queue pairs work without
-# reloading anything. A short silence is not seen at all.
+# faults.sh [TURNS [WAY...]]: a link or a device is lost under verified traffic, each
+# way TURNS times, at either node. Each time rop_faults checks what programs see, and
+# afterwards new queue pairs work without reloading anything. What is no loss, such as a
+# short silence or frozen processes, is not seen at all. The ways:
+#   cable       the cable is pulled
+#   silence     a port falls silent, for longer than is forgiven, and for less
+#   tcp, nvme   both, under TCP and under NVMe over Fabrics
+#   modules     the upper modules of a node, or all of them, are unloaded and loaded
+#   unbind      a driver is unbound from its device and bound again
+#   freezer     all processes and the kernel threads that allow it are frozen
+#   processors  processors come and go; wants --smp 2
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/modules.sh
+. "$(dirname "$0")/lib/modules.sh"
 # shellcheck source=tests/guest/lib/link.sh
 . "$(dirname "$0")/lib/link.sh"
+# shellcheck source=tests/guest/lib/tcp.sh
+. "$(dirname "$0")/lib/tcp.sh"
+# shellcheck source=tests/guest/lib/nvmet.sh
+. "$(dirname "$0")/lib/nvmet.sh"
 
 turns=${1:-20}
+ways=("${@:2}")
+[ $# -ge 2 ] || ways=(cable silence tcp nvme modules unbind freezer)
 
-lose down 0.3 "$turns"
-lose dead 7 "$turns"
-be_silent 1 "$turns"
+cable() {
+	lose down 0.3 "$turns"
+}
+
+silence() {
+	lose dead 7 "$turns"
+	be_silent 1 "$turns"
+}
+
+tcp() {
+	local turn
+
+	for ((turn = 1; turn <= turns; turn++)); do
+		tcp_over_loss down 0.3 $((turn % 2 + 1))
+		meet
+		tcp_over_loss dead 7 $((turn % 2 + 1))
+		meet
+	done
+	pass "TCP over lost links, $turns times"
+}
+
+nvme() {
+	local turn
+
+	for ((turn = 1; turn <= turns; turn++)); do
+		nvme_over_loss down 0.3 $((turn % 2 + 1))
+		nvme_over_loss dead 7 $((turn % 2 + 1))
+	done
+	pass "NVMe over Fabrics over lost links, $turns times"
+}
+
+# lose_device NODE TAKE GIVE ARG...: that node's device is taken under traffic, by the
+# command TAKE ARG..., and given back.
+lose_device() {
+	local who=$1 take=$2 give=$3 role=--peer-may-die test
+
+	shift 3
+	[ "$NODE" != "$who" ] || role=--loses-device
+	rop_faults --rounds 1 $role --timeout $((2 * patience)) >"$faults_log" 2>&1 &
+	test=$!
+	retry $((2 * patience)) runs 1 || fail "no traffic before $take $*: $(<"$faults_log")"
+	meet
+	if [ "$NODE" = "$who" ]; then
+		sleep "0.$((RANDOM % 5))"
+		"$take" "$@"
+	fi
+	wait "$test" || fail "$take $* at node$who: $(<"$faults_log")"
+	expect_no_user_objects "$take $*"
+	meet
+	[ "$NODE" != "$who" ] || "$give" "$@"
+	expect_reachable "$take $*"
+	meet
+	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $? after $take $*"
+	grep -v '^running' "$faults_log"
+}
+
+modules() {
+	local turn
+
+	for ((turn = 1; turn <= turns; turn++)); do
+		lose_device 1 unload_modules load_modules ropcie
+		lose_device 2 unload_modules load_modules ropcie
+		lose_device $((turn % 2 + 1)) unload_modules load_modules ntb_hw_ivshmem
+	done
+	pass "modules that go and come under traffic, $turns times"
+}
+
+# unbind BUS DRIVER: from its only device.
+unbind_from() {
+	local driver=/sys/bus/$1/drivers/$2
+
+	bound=$(find "$driver" -type l -lname '*/devices/*' -printf '%f\n')
+	[ -n "$bound" ] || fail "$driver has no device"
+	# shellcheck disable=SC2016 # for the inner shell
+	timeout "$patience" sh -c 'echo "$1" >"$2/unbind"' - "$bound" "$driver" ||
+		fail "$2 does not go from $bound"
+}
+
+bind_to() {
+	echo "$bound" >"/sys/bus/$1/drivers/$2/bind" || fail "$2 does not take $bound"
+	bring_up
+}
+
+unbind() {
+	local turn
+
+	for ((turn = 1; turn <= turns; turn++)); do
+		lose_device $((turn % 2 + 1)) unbind_from bind_to ropcie ropcie
+		lose_device $((turn % 2 + 1)) unbind_from bind_to ntb ropcie_ntb_if
+		lose_device $((turn % 2 + 1)) unbind_from bind_to pci ntb_hw_ivshmem
+	done
+	pass "drivers that go and come under traffic, $turns times"
+}
+
+# A test of the kernel's own: it freezes, waits and thaws.
+freeze() {
+	echo freezer >/sys/power/pm_test || fail "this kernel cannot test its freezer"
+	echo 1 >/sys/module/suspend/parameters/pm_test_delay
+	echo freeze >/sys/power/state || fail "the kernel does not freeze"
+	echo none >/sys/power/pm_test
+}
+
+freezer() {
+	local turn
+
+	start_hog 4
+	meet
+	for ((turn = 1; turn <= turns; turn++)); do
+		[ "$NODE" != $((turn % 2 + 1)) ] || freeze
+		meet
+		expect_traffic "the freezer"
+	done
+	meet
+	kill_hog || true # its peer may have been killed first
+	expect_no_user_objects "the freezer"
+	meet
+	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $? after the freezer"
+	pass "all processes frozen for 1 s, $turns times"
+}
+
+# switch_processors: until $over is there.
+switch_processors() {
+	local cpu
+
+	while [ ! -e "$over" ]; do
+		for cpu in /sys/devices/system/cpu/cpu[1-9]*/online; do
+			echo 0 >"$cpu" || fail "$cpu stays"
+			sleep "0.$((RANDOM % 5))"
+			echo 1 >"$cpu" || fail "$cpu does not come back"
+		done
+	done
+}
+
+processors() {
+	local over=/tmp/processors.over switching turn
+
+	[ "$(nproc)" -gt 1 ] || fail "one processor cannot go: use --smp 2"
+	start_hog 4
+	for ((turn = 1; turn <= turns; turn++)); do
+		rm -f "$over"
+		switch_processors &
+		switching=$!
+		rop_traffic --quick --seed "$turn" --tcp-port 18700 --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
+			fail "traffic while processors come and go: $(<"$faults_log")"
+		touch "$over"
+		wait "$switching" || fail "processors cannot come and go"
+		expect_traffic "processors came and went"
+	done
+	meet
+	kill_hog || true # its peer may have been killed first
+	expect_no_user_objects "processors that came and went"
+	pass "processors come and go under traffic, $turns times"
+}
+
+for way in "${ways[@]}"; do
+	meet
+	"$way"
+done

@@ -211,46 +211,16 @@ kills() {
 	[[ ${victims[drawn]} != *$NODE* ]] || count kills 1
 }
 
-# Connections of TCP outlive the link.
 tcp_losses() {
-	local receiver
-
 	draw_node
 	draw_loss
-	receive_from "$peer" &
-	receiver=$!
-	if [ "$NODE" = "$who" ]; then
-		(sleep 1 && cut_for "$how" "$long") &
-	fi
-	send_to "$peer"
-	wait "$receiver" || fail "TCP from node$peer over a link that was $how for $long s"
-	wait
-	expect_reachable "a link that was $how"
+	tcp_over_loss "$how" "$long" "$who"
 }
 
-# The host connects again, and its IO goes on.
 nvme_losses() {
-	local before io
-
 	draw_node
 	draw_loss
-	[ "$NODE" != 1 ] || start_target
-	lab-barrier target
-	if [ "$NODE" = 2 ]; then
-		connect
-		before=$(rdma_bytes "$RDMA_DEV")
-		disk_io "$disk" --rw=randrw --bs=4k --iodepth=32 --size=8m --time_based --runtime=$((${long%.*} + 10)) &
-		io=$!
-		retry "$patience" has_more_bytes_than $((before + (4 << 20))) || fail "fio does nothing"
-	fi
-	lab-barrier busy
-	[ "$NODE" != "$who" ] || cut_for "$how" "$long"
-	if [ "$NODE" = 2 ]; then
-		wait "$io" || fail "fio over a link that was $how for $long s"
-		disconnect
-	fi
-	lab-barrier used
-	[ "$NODE" != 1 ] || stop_target
+	nvme_over_loss "$how" "$long" "$who"
 }
 
 # The upper modules of a node go under traffic, and come back.

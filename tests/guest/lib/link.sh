@@ -54,3 +54,43 @@ be_silent() {
 	expect_no_user_objects "a short silence"
 	pass "a silence of $1 s, $2 times"
 }
+
+# tcp_over_loss WORD SECONDS NODE: node NODE does it once, under TCP in both directions,
+# whose connections outlive it. Wants tcp.sh.
+tcp_over_loss() {
+	local peer=$((3 - NODE)) receiver
+
+	receive_from "$peer" &
+	receiver=$!
+	if [ "$NODE" = "$3" ]; then
+		(sleep 1 && cut_for "$1" "$2") &
+	fi
+	send_to "$peer"
+	wait "$receiver" || fail "TCP from node$peer over a link that was $1 for $2 s"
+	wait
+	expect_reachable "a link that was $1"
+}
+
+# nvme_over_loss WORD SECONDS NODE: the same under NVMe over Fabrics, whose host connects
+# again, and its IO goes on. Wants nvmet.sh.
+nvme_over_loss() {
+	local before io
+
+	[ "$NODE" != 1 ] || start_target
+	lab-barrier target
+	if [ "$NODE" = 2 ]; then
+		connect
+		before=$(rdma_bytes "$RDMA_DEV")
+		disk_io "$disk" --rw=randrw --bs=4k --iodepth=32 --size=8m --time_based --runtime=$((${2%.*} + 10)) &
+		io=$!
+		retry "$patience" has_more_bytes_than $((before + (4 << 20))) || fail "fio does nothing"
+	fi
+	lab-barrier busy
+	[ "$NODE" != "$3" ] || cut_for "$1" "$2"
+	if [ "$NODE" = 2 ]; then
+		wait "$io" || fail "fio over a link that was $1 for $2 s"
+		disconnect
+	fi
+	lab-barrier used
+	[ "$NODE" != 1 ] || stop_target
+}

@@ -2,7 +2,6 @@
 # shellcheck shell=bash
 #
 # For guest tests that unload modules and load them again; sourced after rdma.sh.
-# shellcheck disable=SC2154 # rdma.sh's
 modules=(ntb_hw_ivshmem ropcie_ntb_if ropcie_bus ropcie_device ropcie)
 hw_params=()
 for param in port ports; do
