@@ -29,89 +29,55 @@ PeerTable::PeerTable(SharedFd shared_memory, unsigned vectors,
 PeerTable::PeerTable(SharedFd shared_memory, unsigned vectors,
                      EventFactory make_event)
     : PeerTable(std::move(shared_memory), vectors, std::move(make_event),
-                DefaultLimits(vectors)) {}
-
-PeerTable::Limits PeerTable::DefaultLimits(unsigned vectors) {
-  // A full table's hand-shake fits four times.  Not more: queued messages keep
-  // event descriptors open.
-  Limits limits;
-  limits.max_queued = 4 * (limits.max_peers + 1) * (vectors + 1);
-  return limits;
-}
+                Limits()) {}
 
 std::optional<PeerId> PeerTable::Join() {
   const auto id = FreeId();
-  if (!id) {
+  if (!id || (*id == events_.size() && !AddId())) {
     return std::nullopt;
-  }
-
-  Peer joining;
-  for (unsigned vector = 0; vector < vectors_; ++vector) {
-    SharedFd event = make_event_();
-    if (!event) {
-      return std::nullopt;
-    }
-    joining.events.push_back(std::move(event));
   }
 
   // The first three messages are the hand-shake; QEMU waits for the shared
   // memory before it looks at anything else.
-  Send(joining, kProtocolVersion);
-  Send(joining, *id);
-  Send(joining, kSharedMemoryId, shared_memory_);
-  for (auto& [other_id, other] : peers_) {
-    SendEvents(other, *id, joining.events);
-    SendEvents(joining, other_id, other.events);
+  Queue& queue = peers_[*id];
+  Send(queue, kProtocolVersion);
+  Send(queue, *id);
+  Send(queue, kSharedMemoryId, shared_memory_);
+  for (std::size_t other = 0; other < events_.size(); ++other) {
+    if (other != *id) {
+      SendEvents(queue, static_cast<PeerId>(other));
+    }
   }
   // Its own descriptors come last: with them it receives its interrupts.
-  SendEvents(joining, *id, joining.events);
-
-  peers_.emplace(*id, std::move(joining));
+  SendEvents(queue, *id);
   return id;
 }
 
-void PeerTable::Leave(PeerId id) {
-  if (peers_.erase(id) == 0) {
-    return;
-  }
-  for (auto& [other_id, other] : peers_) {
-    Send(other, id);
-  }
-}
+void PeerTable::Leave(PeerId id) { peers_.erase(id); }
 
 const PeerTable::Output* PeerTable::NextOutput(PeerId id) const {
   const auto peer = peers_.find(id);
-  if (peer == peers_.end() || peer->second.queue.empty()) {
+  if (peer == peers_.end() || peer->second.empty()) {
     return nullptr;
   }
-  return &peer->second.queue.front();
+  return &peer->second.front();
 }
 
 void PeerTable::Consume(PeerId id, std::size_t bytes) {
   const auto peer = peers_.find(id);
-  if (peer == peers_.end() || peer->second.queue.empty()) {
+  if (peer == peers_.end() || peer->second.empty()) {
     return;
   }
-  auto& queue = peer->second.queue;
+  Queue& queue = peer->second;
   queue.front().sent += bytes;
   if (queue.front().sent >= Message::kSize) {
     queue.pop_front();
   }
 }
 
-std::vector<PeerId> PeerTable::TakeOverflowed() {
-  std::vector<PeerId> overflowed;
-  for (auto& [id, peer] : peers_) {
-    if (std::exchange(peer.overflowed, false)) {
-      overflowed.push_back(id);
-    }
-  }
-  return overflowed;
-}
-
 std::size_t PeerTable::queued(PeerId id) const {
   const auto peer = peers_.find(id);
-  return peer == peers_.end() ? 0 : peer->second.queue.size();
+  return peer == peers_.end() ? 0 : peer->second.size();
 }
 
 std::optional<PeerId> PeerTable::FreeId() const {
@@ -131,20 +97,29 @@ std::optional<PeerId> PeerTable::FreeId() const {
   return static_cast<PeerId>(id);
 }
 
-void PeerTable::Send(Peer& peer, std::int64_t value, SharedFd fd) const {
-  // A client with a hole in its message stream would be wired to the wrong
-  // descriptors, so one that overflows gets nothing more.
-  if (peer.overflowed || peer.queue.size() >= limits_.max_queued) {
-    peer.overflowed = true;
-    return;
+bool PeerTable::AddId() {
+  std::vector<SharedFd> events;
+  for (unsigned vector = 0; vector < vectors_; ++vector) {
+    SharedFd event = make_event_();
+    if (!event) {
+      return false;
+    }
+    events.push_back(std::move(event));
   }
-  peer.queue.push_back({.message = {.value = value, .fd = std::move(fd)}});
+  events_.push_back(std::move(events));
+  for (auto& [id, queue] : peers_) {
+    SendEvents(queue, static_cast<PeerId>(events_.size() - 1));
+  }
+  return true;
 }
 
-void PeerTable::SendEvents(Peer& to, PeerId about,
-                           const std::vector<SharedFd>& events) const {
-  for (const auto& event : events) {
-    Send(to, about, event);
+void PeerTable::Send(Queue& queue, std::int64_t value, SharedFd fd) {
+  queue.push_back({.message = {.value = value, .fd = std::move(fd)}});
+}
+
+void PeerTable::SendEvents(Queue& queue, PeerId about) const {
+  for (const auto& event : events_[about]) {
+    Send(queue, about, event);
   }
 }
 

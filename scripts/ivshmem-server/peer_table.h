@@ -8,6 +8,11 @@
 // The protocol is QEMU's docs/specs/ivshmem-spec.txt, "Interrupt setup
 // protocol": the server sends 64-bit little-endian values, some with a file
 // descriptor attached (SCM_RIGHTS); clients send nothing.
+//
+// But an ID keeps its event descriptors for ever, and nobody is told when a
+// client leaves: QEMU (7.2 and others) frees its table of a peer that leaves,
+// and writes to it when the ID comes again.  A client thus learns of each ID
+// once, and what it may leave unread is bounded.
 
 #ifndef SCRIPTS_IVSHMEM_SERVER_PEER_TABLE_H_
 #define SCRIPTS_IVSHMEM_SERVER_PEER_TABLE_H_
@@ -52,22 +57,19 @@ class PeerTable {
   struct Limits {
     // Connections served at once; more are turned away.
     std::size_t max_peers = 64;
-    // Messages that a client may leave unread before it is dropped.
-    std::size_t max_queued = 65536;
   };
-  static Limits DefaultLimits(unsigned vectors);
 
   PeerTable(SharedFd shared_memory, unsigned vectors, EventFactory make_event,
             Limits limits);
   PeerTable(SharedFd shared_memory, unsigned vectors, EventFactory make_event);
 
   // Admits a client under the lowest free ID, so that a restarted machine gets
-  // its old ID back.  Queues the hand-shake for it and the notices for the
-  // others.  Nothing changes when it returns nullopt: table full, or no event
-  // descriptors.
+  // its old ID back.  Queues the hand-shake for it and, if the ID is a new one,
+  // the notices for the others.  Nothing changes when it returns nullopt: table
+  // full, or no event descriptors.
   std::optional<PeerId> Join();
 
-  // Forgets a client and tells the others.  Unknown IDs are ignored.
+  // Forgets a client, but not its ID.  Unknown IDs are ignored.
   void Leave(PeerId id);
 
   // The next message for a client and how many of its bytes were sent; null
@@ -81,30 +83,24 @@ class PeerTable {
   // Marks bytes of the next message as sent.
   void Consume(PeerId id, std::size_t bytes);
 
-  // Clients whose queue overflowed since the last call.  The caller must
-  // Leave() each of them.
-  [[nodiscard]] std::vector<PeerId> TakeOverflowed();
-
   [[nodiscard]] std::size_t size() const { return peers_.size(); }
   [[nodiscard]] std::size_t queued(PeerId id) const;
 
  private:
-  struct Peer {
-    std::vector<SharedFd> events;
-    std::deque<Output> queue;
-    bool overflowed = false;
-  };
+  using Queue = std::deque<Output>;
 
   [[nodiscard]] std::optional<PeerId> FreeId() const;
-  void Send(Peer& peer, std::int64_t value, SharedFd fd = nullptr) const;
-  void SendEvents(Peer& to, PeerId about,
-                  const std::vector<SharedFd>& events) const;
+  // Event descriptors for one more ID, of which everybody is told.
+  bool AddId();
+  static void Send(Queue& queue, std::int64_t value, SharedFd fd = nullptr);
+  void SendEvents(Queue& queue, PeerId about) const;
 
   SharedFd shared_memory_;
   unsigned vectors_;
   EventFactory make_event_;
   Limits limits_;
-  std::map<PeerId, Peer> peers_;
+  std::vector<std::vector<SharedFd>> events_;  // of each ID that there ever was
+  std::map<PeerId, Queue> peers_;
 };
 
 }  // namespace ropcie::ivshmem

@@ -291,20 +291,14 @@ void Server::Drop(PeerId id) {
 }
 
 void Server::FlushAll() {
-  // A dropped client makes notices for the others, so once round may not do.
-  for (bool again = true; again;) {
-    std::vector<PeerId> gone = table_->TakeOverflowed();
-    for (const auto& [id, client] : clients_) {
-      if (!Flush(id, client)) {
-        gone.push_back(id);
-      }
+  std::vector<PeerId> gone;
+  for (const auto& [id, client] : clients_) {
+    if (!Flush(id, client)) {
+      gone.push_back(id);
     }
-    std::sort(gone.begin(), gone.end());
-    gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
-    for (const PeerId id : gone) {
-      Drop(id);
-    }
-    again = !gone.empty();
+  }
+  for (const PeerId id : gone) {
+    Drop(id);
   }
 }
 
