@@ -81,6 +81,10 @@ class Flow {
           (receives ? connection_.recv_cq : connection_.send_cq).get();
       const int count =
           ibv_poll_cq(cq, static_cast<int>(done.size()), done.data());
+      if (count < 0 && side_->options.loses_device) {
+        refused_ = true;
+        return;
+      }
       Check(count >= 0, "ibv_poll_cq failed");
       for (int i = 0; i < count; ++i) {
         Completed(done.at(static_cast<size_t>(i)), receives);
