@@ -115,12 +115,13 @@ class Flow {
     receive_.mark = receive_.posted;
   }
 
-  // It ended by a refusal, as the device has gone.
-  [[nodiscard]] bool refused() const { return refused_; }
   [[nodiscard]] bool failed() const { return send_.failed || receive_.failed; }
   [[nodiscard]] bool warm() const {
     return send_.good > send_.mark + kOutstanding &&
            receive_.good > receive_.mark + kOutstanding;
+  }
+  [[nodiscard]] bool over_or_warm() const {
+    return failed() || refused_ || warm();
   }
   // From the last success to the first error.
   [[nodiscard]] Clock::duration Silence() const {
@@ -331,10 +332,12 @@ Seen Round(Side& side, const Device& device, Arena* arena,
     };
   };
   PollUntil(&flows, true, timeout, "too little traffic", all(&Flow::warm));
+  side.channel.Barrier(2);
+  // From here on nobody waits but for completions. The other end may have had
+  // its fork, and the link be cut.
   Fork(&flows, arena);
   PollUntil(&flows, true, timeout, "too little traffic after a fork",
-            all(&Flow::warm));
-  side.channel.Barrier(2);
+            all(&Flow::over_or_warm));
   std::cout << "running\n" << std::flush;
   if (side.options.loses_device) {
     LoseDevice(device, &flows, timeout);
