@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 -- 2
+# lab: --nodes 2 -- 2 cable silence tcp nvme modules unbind freezer
+# lab: --nodes 2 -- 1 doorbells
 # lab: --nodes 2 --smp 2 -- 2 processors
-# lab-long: --nodes 2 --timeout 14400 -- 20
+# lab-long: --nodes 2 --timeout 28800 -- 20
 # lab-long: --nodes 2 --smp 2 --timeout 3600 -- 20 processors
 #
 # faults.sh [TURNS [WAY...]]: a link or a device is lost under verified traffic, each
@@ -15,6 +16,7 @@
 #   modules     the upper modules of a node, or all of them, are unloaded and loaded
 #   unbind      a driver is unbound from its device and bound again
 #   freezer     all processes and the kernel threads that allow it are frozen
+#   doorbells   they are lost, late, double, and rung for nothing
 #   processors  processors come and go; wants --smp 2
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
@@ -29,7 +31,7 @@
 
 turns=${1:-20}
 ways=("${@:2}")
-[ $# -ge 2 ] || ways=(cable silence tcp nvme modules unbind freezer)
+[ $# -ge 2 ] || ways=(cable silence tcp nvme modules unbind freezer doorbells)
 
 cable() {
 	lose down 0.3 "$turns"
@@ -149,6 +151,34 @@ freezer() {
 	meet
 	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $? after the freezer"
 	pass "all processes frozen for 1 s, $turns times"
+}
+
+# spoil WORD...: this node's doorbells.
+spoil() {
+	echo "$*" >"${cable%link}doorbells" || fail "doorbells cannot be spoilt so: $*"
+}
+
+doorbells() {
+	local turn how
+
+	for ((turn = 1; turn <= turns; turn++)); do
+		for how in "lose 1" "lose 3" "delay 20" double "spurious 1"; do
+			# shellcheck disable=SC2086 # two words
+			spoil $how
+			start_hog 2 --tcp-port 18700
+			meet
+			rop_traffic --quick --seed "$turn" --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
+				fail "traffic, doorbells: $how: $(<"$faults_log")"
+			exchange_with $((3 - NODE))
+			expect_traffic "doorbells: $how"
+			meet
+			kill_hog || true # its peer may have been killed first
+			spoil normal
+			expect_no_user_objects "doorbells: $how"
+			meet
+		done
+	done
+	pass "verbs and TCP with bad doorbells, $turns times"
 }
 
 # switch_processors: until $over is there.

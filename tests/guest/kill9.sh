@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2
 #
-# A program that is killed in mid-transfer leaves nothing behind: no object in
-# the kernel, and a device that works for the next program. The lab unloads the
-# modules at the end.
+# A program that is killed in mid-transfer, or anywhere between its start and its end,
+# leaves nothing behind: no object in the kernel, and a device that works for the next
+# program. The lab unloads the modules at the end.
 # The argument is the number of turns.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
@@ -24,6 +24,33 @@ round() {
 	pass "$name"
 }
 
+# stages COUNT: a program that connects, transfers and ends is killed COUNT times, each
+# time later in its course.
+stages() {
+	local stage began length program us
+
+	lab-barrier whole
+	began=${EPOCHREALTIME/./}
+	rop_many_qps --qps 20 >/dev/null || fail "rop_many_qps ended with status $?"
+	length=$((${EPOCHREALTIME/./} - began))
+	for ((stage = 1; stage <= $1; stage++)); do
+		lab-barrier stage
+		rop_many_qps --qps 20 --timeout 10 >"$hog_log" 2>&1 &
+		program=$!
+		if [ "$NODE" = $((stage % NODES + 1)) ]; then
+			us=$((length * stage / $1))
+			sleep "$((us / 1000000)).$(printf %06d $((us % 1000000)))"
+			pkill -KILL -x rop_many_qps || true # it may have ended
+		fi
+		# Its peer fails, too, unless it was past its last byte.
+		wait "$program" 2>/dev/null || true
+		expect_no_user_objects "a death at stage $stage of $1"
+	done
+	lab-barrier staged
+	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $?"
+	pass "killed at $1 stages of its course"
+}
+
 everybody=$(seq -s ' ' "$NODES")
 for ((turn = 1; turn <= ${1:-1}; turn++)); do
 	[ "$NODES" = 1 ] || round "node 2 killed, turn $turn" 2
@@ -31,3 +58,4 @@ for ((turn = 1; turn <= ${1:-1}; turn++)); do
 	# shellcheck disable=SC2086
 	round "all killed, turn $turn" $everybody
 done
+stages $((10 * ${1:-1}))

@@ -3,7 +3,8 @@
 # lab: --nodes 2
 #
 # NVMe over Fabrics whose connection goes away under IO: deleted by the host,
-# closed by the target, and lost with the target's RDMA device, which comes back.
+# closed by the target, and lost with the target's RDMA device, which comes back, or with
+# the host's.
 # IO ends with an error, or goes on when the ULP has reconnected; nothing waits
 # for ever, and the data are right afterwards.
 # shellcheck source=tests/guest/lib/rdma.sh
@@ -94,6 +95,15 @@ fi
 lab-barrier back
 if [ "$NODE" = 2 ]; then
 	expect_end "the loss of the target's device" 1
+	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
+
+	start_io 20
+	unload_modules ropcie
+	expect_end "the loss of the host's device" 0
+	retry "$patience" no_controller || fail "the controller stays without its device"
+	load_modules ropcie
+	expect_reachable "the loss of the host's device"
+	connect
 	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
 	disconnect
 fi

@@ -136,14 +136,8 @@ connections() {
 	between rstream -S 65536 -C 50 -- rstream -s "$SERVER" -S 65536 -C 50
 }
 
-# Both directions at once.
 tcp() {
-	local receiver
-
-	receive_from "$peer" &
-	receiver=$!
-	send_to "$peer"
-	wait "$receiver" || fail "TCP from node$peer"
+	exchange_with "$peer"
 }
 
 # disk_options: sets $options, of fio.

@@ -22,3 +22,13 @@ send_to() {
 	pattern "$NODE" >&5 || fail "cannot send to node$1"
 	exec 5>&-
 }
+
+# exchange_with NODE: both directions at once.
+exchange_with() {
+	local receiver
+
+	receive_from "$1" &
+	receiver=$!
+	send_to "$1"
+	wait "$receiver" || fail "TCP from node$1"
+}

@@ -1,0 +1,126 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2 --timeout 1200 -- 1
+# lab: --nodes 3 --timeout 1200 -- 1
+# lab-long: --nodes 3 --timeout 28800 -- 20
+# lab-alone: yes
+#
+# reboots.sh [TURNS]: the last node dies under traffic, TURNS times in each way: its QEMU
+# is killed, it is reset, it reboots in good order. Verbs, TCP and NVMe over Fabrics to it
+# end as they should and in time; others do not notice; when it is back, all works
+# without reloading anything on the others. Node 1 has the NVMe target.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/link.sh
+. "$(dirname "$0")/lib/link.sh"
+# shellcheck source=tests/guest/lib/tcp.sh
+. "$(dirname "$0")/lib/tcp.sh"
+# shellcheck source=tests/guest/lib/nvmet.sh
+. "$(dirname "$0")/lib/nvmet.sh"
+
+ways=(kill crash orderly)
+count=$((${1:-20} * ${#ways[@]}))
+victim=$NODES
+# Of a death without a word (5 s), or with one; and what a busy machine may add.
+limits_ms=(5000 5000 0)
+slack_ms=$((patience * 1000 / 12))
+
+is_victim() {
+	[ "$NODE" = "$victim" ]
+}
+
+# with_victim COMMAND...: between it and node 1.
+with_victim() {
+	NODE=$((NODE == 1 ? 1 : 2)) NODES=2 "$@"
+}
+
+port_is_down() {
+	grep -q DOWN "/sys/class/infiniband/$RDMA_DEV/ports/1/state"
+}
+
+# The data stay on node 1, and are there after the reboot.
+use_disk() {
+	connect
+	[ "$LAB_BOOT" = 1 ] || disk_io "$disk" --rw=read --bs=64k --iodepth=8 --size=8m
+	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=8m
+}
+
+# expect_noticed LIMIT: in ms, from the last success to the first error.
+expect_noticed() {
+	local ms
+
+	ms=$(sed -n 's/.*noticed within \([0-9]*\) ms.*/\1/p' "$faults_log")
+	[ "$ms" -le $(($1 + slack_ms)) ] || fail "the death was noticed after $ms ms"
+	pass "$2: noticed after $ms ms"
+}
+
+# What the survivors have among themselves goes on.
+others_go_on() {
+	expect_traffic "$1"
+	NODES=2 rop_traffic --quick --tcp-port 18800 --timeout $((2 * patience)) >"$faults_log.others" 2>&1 ||
+		fail "traffic of others after $1: $(<"$faults_log.others")"
+	exchange_with $((3 - NODE))
+	expect_traffic "$1"
+}
+
+# die NUMBER: the node's way to its next life.
+die() {
+	local way=${ways[($1 - 1) % ${#ways[@]}]}
+
+	[ "$NODES" = 2 ] || is_victim || NODES=2 start_hog 4 --tcp-port 18700
+	if is_victim; then
+		use_disk
+		disk_io "$disk" --rw=randrw --bs=4k --iodepth=16 --offset=16m --size=8m --rate_iops=200 --time_based \
+			--runtime=600 >/dev/null &
+	fi
+	if is_victim || [ "$NODE" = 1 ]; then
+		with_victim rop_faults --rounds 1 --peer-may-die --timeout $((2 * patience)) >"$faults_log" 2>&1 &
+		test=$!
+		retry $((2 * patience)) runs 1 || fail "no traffic before $way: $(<"$faults_log")"
+	fi
+	lab-barrier "dies-$1"
+	if is_victim; then
+		sleep "0.$((RANDOM % 10))"
+		lab-reboot "$way"
+	fi
+	if [ "$NODE" = 1 ]; then
+		wait "$test" || fail "a peer that ends by $way: $(<"$faults_log")"
+		expect_noticed "${limits_ms[($1 - 1) % ${#ways[@]}]}" "$way"
+		[ "$NODES" -gt 2 ] || retry "$patience" port_is_down || fail "the port is up without a peer"
+	fi
+	[ "$NODES" = 2 ] || others_go_on "$way"
+}
+
+# come_back NUMBER: all works as before.
+come_back() {
+	lab-barrier "back-$1"
+	expect_reachable "the return of node$victim"
+	[ "$NODES" = 2 ] || is_victim || expect_traffic "the return of node$victim"
+	lab-barrier "reached-$1"
+	[ "$NODES" = 2 ] || is_victim || kill_hog || true # its peer may have been killed first
+	expect_no_user_objects "the death of node$victim"
+	lab-barrier "clean-$1"
+	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $?"
+	if is_victim || [ "$NODE" = 1 ]; then
+		exchange_with $((NODE == 1 ? victim : 1))
+	fi
+	lab-barrier "well-$1"
+	pass "node$victim is back, $1 of $count times"
+}
+
+if [ "$LAB_BOOT" = 1 ]; then
+	[ "$NODE" != 1 ] || start_target
+	lab-barrier target
+else
+	come_back $((LAB_BOOT - 1))
+fi
+for ((number = LAB_BOOT; number <= count; number++)); do
+	die "$number"
+	come_back "$number"
+done
+if is_victim; then
+	use_disk
+	disconnect
+fi
+lab-barrier over
+[ "$NODE" != 1 ] || stop_target
