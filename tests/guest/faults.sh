@@ -165,16 +165,22 @@ doorbells() {
 		for how in "lose 1" "lose 3" "delay 20" double "spurious 1"; do
 			# shellcheck disable=SC2086 # two words
 			spoil $how
-			start_hog 2 --tcp-port 18700
-			meet
 			rop_traffic --quick --seed "$turn" --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
 				fail "traffic, doorbells: $how: $(<"$faults_log")"
+			# It sleeps for every message.
+			rop_events --rounds 50 --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
+				fail "events, doorbells: $how: $(<"$faults_log")"
 			exchange_with $((3 - NODE))
+			start_hog 4
+			meet
+			expect_traffic "doorbells: $how"
+			sleep 1
 			expect_traffic "doorbells: $how"
 			meet
 			kill_hog || true # its peer may have been killed first
 			spoil normal
 			expect_no_user_objects "doorbells: $how"
+			pass "doorbells: $how"
 			meet
 		done
 	done

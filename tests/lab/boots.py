@@ -75,6 +75,19 @@ class Boots(unittest.TestCase):
         self.fails(done, "node1: kernel: .*")
         self.assertIn("node2| lab-barrier x: node1 has died", done.stdout)
 
+    def test_node_that_dies_on_purpose_in_each_way(self):
+        done = self.lab("--nodes", "1", "run", self.script(
+            "echo life $LAB_BOOT; set -- kill crash orderly; shift $((LAB_BOOT - 1))\n"
+            "[ $# = 0 ] || lab-reboot $1"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(re.findall("life [0-9]", done.stdout), [f"life {boot}" for boot in (1, 2, 3, 4)])
+
+    def test_server_that_is_not_there_cannot_be_killed(self):
+        done = self.lab("--nodes", "1", "run", self.script("lab-kill-server; [ $? = 1 ] && lab-reboot soon; [ $? = 2 ]"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("lab-kill-server: this link has no server", done.stdout)
+        self.assertIn("usage: lab-reboot kill|crash|orderly", done.stdout)
+
     def test_hang(self):
         self.fails(self.lab("--nodes", "1", "--timeout", "3", "run", self.script("sleep 1000")),
                    "node1: did not end its script within 3 s")
