@@ -98,12 +98,24 @@ struct ropcie_mr_core *ropcie_mr_find(const struct ropcie_mr_table *table,
 	return mr && READ_ONCE(mr->key) == key ? mr : NULL;
 }
 
+/* IBTA 10.6.3.1: who lets peers write may write. */
+static bool gives_too_much(u32 remote, u32 own)
+{
+	const u32 writes = ROPCIE_ACCESS_REMOTE_WRITE |
+			   ROPCIE_ACCESS_REMOTE_ATOMIC;
+
+	return (remote & writes) && !(own & ROPCIE_ACCESS_LOCAL_WRITE);
+}
+
 int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
 			    const struct ropcie_mr_fast *fast, void ***before)
 {
 	if (!(mr->dynamic || mr->window) || !mr->invalid ||
 	    mr->pd != fast->pd ||
 	    (mr->key ^ fast->key) & ~ROPCIE_MR_TAG_MASK)
+		return -EINVAL;
+	/* The region that a window shows was asked by ropcie_mr_bind(). */
+	if (!mr->window && gives_too_much(fast->access, fast->access))
 		return -EINVAL;
 	*before = mr->pages;
 	mr->pages = fast->pages;
@@ -151,8 +163,6 @@ int ropcie_mr_bind(const struct ropcie_mr_core *mr,
 		   const struct ropcie_mw_attr *bind,
 		   struct ropcie_mr_fast *fast)
 {
-	const u32 writes = ROPCIE_ACCESS_REMOTE_WRITE |
-			   ROPCIE_ACCESS_REMOTE_ATOMIC;
 	u64 pos;
 
 	if (mr->window || mr->dynamic || !mr->pages || !bind->length)
@@ -160,8 +170,7 @@ int ropcie_mr_bind(const struct ropcie_mr_core *mr,
 	if (ropcie_mr_check(mr, fast->pd, bind->addr, bind->length,
 			    ROPCIE_ACCESS_MW_BIND))
 		return -EINVAL;
-	if ((bind->access & writes) &&
-	    !(mr->access & ROPCIE_ACCESS_LOCAL_WRITE))
+	if (gives_too_much(bind->access, mr->access))
 		return -EINVAL;
 	pos = bind->addr - mr->iova + mr->offset;
 	fast->pages = mr->pages + (pos >> mr->page_shift);

@@ -201,8 +201,8 @@ struct ropcie_mr_fast {
  * @fast: what it gets
  * @before: becomes the page array that it had
  *
- * Return: 0; -EINVAL when it is neither dynamic nor a window, is valid, or
- * belongs to another protection domain.
+ * Return: 0; -EINVAL when it is neither dynamic nor a window, is valid, belongs to
+ * another protection domain, or would let peers write where its owner may not.
  */
 int ropcie_mr_fast_register(struct ropcie_mr_core *mr,
 			    const struct ropcie_mr_fast *fast, void ***before);

@@ -583,10 +583,11 @@ class DynamicRegion : public testing::Test {
     ASSERT_EQ(ropcie_mr_add(&table_, &mr_), 0);
   }
 
-  int Register(uint32_t key, uint32_t pd = kPd) {
+  int Register(uint32_t key, uint32_t pd = kPd,
+               uint32_t access = ROPCIE_ACCESS_REMOTE_READ) {
     const ropcie_mr_fast fast = {.key = key,
                                  .pd = pd,
-                                 .access = ROPCIE_ACCESS_REMOTE_READ,
+                                 .access = access,
                                  .qpn = 0,
                                  .iova = 0x1234567,
                                  .length = 100,
@@ -630,6 +631,18 @@ TEST_F(DynamicRegion, IsRegisteredOnlyOnceAndWithinItsIndexAndDomain) {
   EXPECT_EQ(Register(key, kPd + 1), -EINVAL);
   EXPECT_EQ(Register(key), 0);
   EXPECT_EQ(Register(key ^ 1), -EINVAL);
+}
+
+TEST_F(DynamicRegion, LetsNobodyWriteWhereItsOwnerMayNot) {
+  for (uint32_t access = 0; access < ROPCIE_ACCESS_MW_BIND; ++access) {
+    const bool writes =
+        (access & (ROPCIE_ACCESS_REMOTE_WRITE | ROPCIE_ACCESS_REMOTE_ATOMIC)) !=
+        0;
+    const bool good = !writes || (access & ROPCIE_ACCESS_LOCAL_WRITE) != 0;
+    EXPECT_EQ(Register(mr_.key, kPd, access), good ? 0 : -EINVAL) << access;
+    EXPECT_EQ(IsUsable(mr_.key), good) << access;
+    mr_.invalid = true;
+  }
 }
 
 TEST_F(DynamicRegion, IsInvalidatedOnlyByItsKeyAndInItsDomain) {
