@@ -46,6 +46,18 @@ static bool has_opcode(const struct ropcie_qp *qp, u32 opcode)
 	}
 }
 
+/* IBTA 10.6.4.3: the consumer chooses the tag, and the region has the index. */
+static int fill_reg(const struct ib_reg_wr *wr, struct ropcie_send_wqe *wqe)
+{
+	if ((wr->key ^ wr->mr->rkey) & ~ROPCIE_MR_TAG_MASK ||
+	    wr->access & ~(int)(ROPCIE_MR_ACCESS | IB_ACCESS_OPTIONAL))
+		return -EINVAL;
+	wqe->op = ROPCIE_LOCAL_REG_MR;
+	wqe->rkey = wr->key;
+	wqe->access = wr->access & ROPCIE_MR_ACCESS;
+	return 0;
+}
+
 /* What the opcode of a work request asks for. */
 static int fill_opcode(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 		       struct ropcie_send_wqe *wqe)
@@ -72,12 +84,7 @@ static int fill_opcode(struct ropcie_qp *qp, const struct ib_send_wr *wr,
 		wqe->rkey = wr->ex.invalidate_rkey;
 		return 0;
 	case IB_WR_REG_MR:
-		wqe->op = ROPCIE_LOCAL_REG_MR;
-		wqe->rkey = reg_wr(wr)->key;
-		wqe->access = reg_wr(wr)->access & ROPCIE_MR_ACCESS;
-		return reg_wr(wr)->access & ~(int)(ROPCIE_MR_ACCESS |
-						   IB_ACCESS_OPTIONAL) ?
-			       -EINVAL : 0;
+		return fill_reg(reg_wr(wr), wqe);
 	case IB_WR_RDMA_WRITE:
 	case IB_WR_RDMA_WRITE_WITH_IMM:
 	case IB_WR_RDMA_READ:
