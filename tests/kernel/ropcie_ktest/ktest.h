@@ -16,7 +16,8 @@
 /* Unused bytes before and behind a message, which must stay as they are. */
 #define KTEST_GUARD 64
 #define KTEST_CHUNKS (KTEST_MAX_SIZE / KTEST_CHUNK + 1)
-#define KTEST_RESULT_LEN 160
+#define KTEST_RESULT_LEN 320
+#define KTEST_PORT 1
 
 /**
  * struct ktest_buffer - memory for one message, in pieces
@@ -98,6 +99,28 @@ struct ktest_address {
 	union ib_gid gid;
 	u8 mac[ETH_ALEN];
 };
+
+/**
+ * ktest_choose_gid() - the first RoCE v2 GID of an IPv4 address
+ * @ibdev: device
+ * @local: its gid and mac are set
+ *
+ * Return: its index, or -ENOENT.
+ */
+int ktest_choose_gid(struct ib_device *ibdev, struct ktest_address *local);
+
+/**
+ * ktest_connect() - a queue pair from INIT to RTS
+ * @qp: queue pair
+ * @sgid_index: what ktest_choose_gid() returned
+ * @psn: of its first packet
+ * @remote: the other end
+ * @rd_atomic: READs and atomics under way, either way
+ *
+ * Return: 0 or an error.
+ */
+int ktest_connect(struct ib_qp *qp, int sgid_index, u32 psn,
+		  const struct ktest_address *remote, u8 rd_atomic);
 
 /* A work request in flight. */
 struct ktest_work {

@@ -7,9 +7,11 @@
  *   remote  write: that line of the other side; connects
  *   run     write: "send" here and "recv" at the other side; returns when all
  *           messages went there and back, or fails
+ *   keys    write: name of a device, which may be the same; tries what keys of
+ *           fast registrations protect, in operations from here to there
  *   result  read: one line, PASS or FAIL
  *
- * A test ends with run; the next reading of local begins a new one.
+ * A test ends with run or keys; the next reading of local begins a new one.
  */
 #include <linux/debugfs.h>
 #include <linux/etherdevice.h>
@@ -17,6 +19,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "keys.h"
 #include "ktest.h"
 
 static unsigned int rounds = 2;
@@ -177,6 +180,30 @@ static ssize_t ktest_run_write(struct file *file, const char __user *buf,
 	return err ? err : len;
 }
 
+static ssize_t ktest_keys_write(struct file *file, const char __user *buf,
+				size_t len, loff_t *pos)
+{
+	struct ktest_device *kt = file->private_data;
+	char name[IB_DEVICE_NAME_MAX];
+	struct ib_device *other;
+	int err;
+
+	err = ktest_get_line(name, sizeof(name), buf, len);
+	if (err)
+		return err;
+	other = ib_device_get_by_name(name, RDMA_DRIVER_UNKNOWN);
+	if (!other)
+		return -ENODEV;
+	err = mutex_lock_interruptible(&kt->lock);
+	if (!err) {
+		ktest_end_session(kt);
+		err = keys_run(kt->ibdev, other, &kt->stop, kt->result);
+		mutex_unlock(&kt->lock);
+	}
+	ib_device_put(other);
+	return err ? err : len;
+}
+
 static ssize_t ktest_result_read(struct file *file, char __user *buf,
 				 size_t len, loff_t *pos)
 {
@@ -209,6 +236,12 @@ static const struct file_operations ktest_run_fops = {
 	.write = ktest_run_write,
 };
 
+static const struct file_operations ktest_keys_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.write = ktest_keys_write,
+};
+
 static const struct file_operations ktest_result_fops = {
 	.owner = THIS_MODULE,
 	.open = simple_open,
@@ -231,6 +264,7 @@ static int ktest_add(struct ib_device *ibdev)
 	debugfs_create_file("local", 0400, kt->dir, kt, &ktest_local_fops);
 	debugfs_create_file("remote", 0200, kt->dir, kt, &ktest_remote_fops);
 	debugfs_create_file("run", 0200, kt->dir, kt, &ktest_run_fops);
+	debugfs_create_file("keys", 0200, kt->dir, kt, &ktest_keys_fops);
 	debugfs_create_file("result", 0400, kt->dir, kt, &ktest_result_fops);
 	ib_set_client_data(ibdev, &ktest_client, kt);
 	return 0;
@@ -273,5 +307,5 @@ static void __exit ktest_exit(void)
 module_exit(ktest_exit);
 
 MODULE_AUTHOR("RoPCIe developers");
-MODULE_DESCRIPTION("SEND and RECV through the kernel's verbs, byte for byte");
+MODULE_DESCRIPTION("The kernel's verbs: messages and keys, byte for byte");
 MODULE_LICENSE("GPL");

@@ -10,7 +10,6 @@
 
 #include "ktest.h"
 
-#define KTEST_PORT 1
 #define KTEST_PATIENCE (30 * HZ) /* for one message */
 #define KTEST_TICK (HZ / 10)
 
@@ -49,27 +48,24 @@ static int ktest_work_init(struct ktest_session *s, struct ktest_work *work)
 	return ktest_buffer_alloc(&work->buf, s->ibdev);
 }
 
-/* The first RoCE v2 GID of an IPv4 address. */
-static int ktest_choose_gid(struct ktest_session *s)
+int ktest_choose_gid(struct ib_device *ibdev, struct ktest_address *local)
 {
-	int i, num = s->ibdev->port_data[KTEST_PORT].immutable.gid_tbl_len;
+	int i, num = ibdev->port_data[KTEST_PORT].immutable.gid_tbl_len;
 
 	for (i = 0; i < num; i++) {
 		const struct ib_gid_attr *attr =
-			rdma_get_gid_attr(s->ibdev, KTEST_PORT, i);
+			rdma_get_gid_attr(ibdev, KTEST_PORT, i);
 		bool fits;
 
 		if (IS_ERR(attr))
 			continue;
 		fits = attr->gid_type == IB_GID_TYPE_ROCE_UDP_ENCAP &&
 		       ipv6_addr_v4mapped((struct in6_addr *)&attr->gid) &&
-		       !rdma_read_gid_l2_fields(attr, NULL, s->local.mac);
+		       !rdma_read_gid_l2_fields(attr, NULL, local->mac);
+		local->gid = attr->gid;
 		rdma_put_gid_attr(attr);
-		if (fits) {
-			s->sgid_index = i;
-			return rdma_query_gid(s->ibdev, KTEST_PORT, i,
-					      &s->local.gid);
-		}
+		if (fits)
+			return i;
 	}
 	return -ENOENT;
 }
@@ -117,7 +113,8 @@ int ktest_session_open(struct ktest_session *s, enum ib_poll_context poll)
 {
 	int err;
 
-	err = ktest_choose_gid(s);
+	s->sgid_index = ktest_choose_gid(s->ibdev, &s->local);
+	err = min(s->sgid_index, 0);
 	if (!err)
 		err = ktest_work_init(s, &s->send);
 	if (!err)
@@ -131,25 +128,26 @@ int ktest_session_open(struct ktest_session *s, enum ib_poll_context poll)
 	return err;
 }
 
-int ktest_session_connect(struct ktest_session *s,
-			  const struct ktest_address *remote)
+int ktest_connect(struct ib_qp *qp, int sgid_index, u32 psn,
+		  const struct ktest_address *remote, u8 rd_atomic)
 {
 	struct ib_qp_attr attr = {
 		.qp_state = IB_QPS_RTR,
 		.path_mtu = IB_MTU_1024,
 		.dest_qp_num = remote->qpn,
 		.rq_psn = remote->psn,
+		.max_dest_rd_atomic = rd_atomic,
 		.min_rnr_timer = 1,
 	};
 	int err;
 
-	attr.ah_attr.type = rdma_ah_find_type(s->ibdev, KTEST_PORT);
+	attr.ah_attr.type = rdma_ah_find_type(qp->device, KTEST_PORT);
 	rdma_ah_set_port_num(&attr.ah_attr, KTEST_PORT);
-	rdma_ah_set_grh(&attr.ah_attr, NULL, 0, s->sgid_index, 64, 0);
+	rdma_ah_set_grh(&attr.ah_attr, NULL, 0, sgid_index, 64, 0);
 	rdma_ah_set_dgid_raw(&attr.ah_attr, (void *)&remote->gid);
 	/* ib_core resolves this for user space and for its own CM only. */
 	ether_addr_copy(attr.ah_attr.roce.dmac, remote->mac);
-	err = ib_modify_qp(s->qp, &attr, IB_QP_STATE | IB_QP_AV |
+	err = ib_modify_qp(qp, &attr, IB_QP_STATE | IB_QP_AV |
 			   IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN |
 			   IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER);
 	if (err)
@@ -157,13 +155,21 @@ int ktest_session_connect(struct ktest_session *s,
 
 	memset(&attr, 0, sizeof(attr));
 	attr.qp_state = IB_QPS_RTS;
-	attr.sq_psn = s->local.psn;
+	attr.sq_psn = psn;
 	attr.timeout = 18; /* 1 s */
 	attr.retry_cnt = 7;
 	attr.rnr_retry = 7;
-	err = ib_modify_qp(s->qp, &attr, IB_QP_STATE | IB_QP_TIMEOUT |
-			   IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_SQ_PSN |
-			   IB_QP_MAX_QP_RD_ATOMIC);
+	attr.max_rd_atomic = rd_atomic;
+	return ib_modify_qp(qp, &attr, IB_QP_STATE | IB_QP_TIMEOUT |
+			    IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_SQ_PSN |
+			    IB_QP_MAX_QP_RD_ATOMIC);
+}
+
+int ktest_session_connect(struct ktest_session *s,
+			  const struct ktest_address *remote)
+{
+	int err = ktest_connect(s->qp, s->sgid_index, s->local.psn, remote, 0);
+
 	s->connected = !err;
 	return err;
 }

@@ -1,0 +1,26 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 1 --link loopback
+# lab-kernels: all
+#
+# What keys of fast registrations protect, case by case: ropcie_ktest.ko between the two
+# ends of a loopback pair, and from a device to itself.
+set -euo pipefail
+
+root=/sys/kernel/debug/ropcie_ktest
+failed=0
+
+# keys FROM TO: all cases, with requests from one device to the other.
+keys() {
+	local word=ok
+
+	echo "$2" >"$root/$1/keys" 2>/dev/null || word=FAILED
+	echo "$word: keys from $1 to $2: $(<"$root/$1/result")"
+	[ $word = ok ] || failed=1
+}
+
+insmod "$MODDIR/ropcie_ktest/ropcie_ktest.ko"
+keys "${RDMA_DEV:?}" "${RDMA_DEV2:?}"
+keys "$RDMA_DEV" "$RDMA_DEV"
+rmmod ropcie_ktest
+exit $failed
