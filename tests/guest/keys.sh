@@ -9,8 +9,11 @@
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
+# Without it there is no dma-buf to register.
+modprobe vgem || fail "this kernel has no vgem"
 rop_keys --timeout "$patience" "$@" || fail "rop_keys ended with status $?"
 ROPCIE_MAPPED_QUEUES=0 rop_keys --timeout "$patience" --quick "$@" ||
 	fail "rop_keys without mapped queues ended with status $?"
+rmmod vgem || fail "all regions are gone, and vgem is still in use"
 expect_no_user_objects "keys"
 pass "keys"

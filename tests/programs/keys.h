@@ -19,6 +19,7 @@
 #include "pattern.h"
 #include "side.h"
 #include "verbs_util.h"
+#include "vgem.h"
 
 namespace ropcie::keys {
 
@@ -58,12 +59,13 @@ enum class Kind {
   kZeroBased,     // its first byte has the address 0
   kHigh,          // it ends where addresses end, nearly
   kDeviceMemory,  // zero based, too
+  kDmaBuf,        // a buffer of the vgem driver
   kNull,
   kWindow1,
   kWindow2,
   kWindow2Zero,
 };
-constexpr int kKinds = 9;
+constexpr int kKinds = 10;
 
 enum class Domain {
   kSame,     // the queue pair's protection domain
@@ -203,6 +205,9 @@ class Regions {
 
   [[nodiscard]] uint8_t* host() const { return host_; }
   [[nodiscard]] ibv_dm* device_memory() const { return dm_.get(); }
+  [[nodiscard]] uint8_t* dma_buf() const {
+    return buffer_ == nullptr ? nullptr : buffer_->memory();
+  }
 
  private:
   const ibv_mr* Pooled(Kind kind, unsigned int access, Domain domain);
@@ -225,6 +230,8 @@ class Regions {
   PdPtr other_;
   uint8_t* host_;
   DmPtr dm_;
+  std::unique_ptr<VgemBuffer> buffer_;
+  File buffer_file_{-1};
   std::vector<Connection> binders_;  // one for each domain, with themselves
   std::map<std::tuple<Kind, unsigned int, Domain>, MrPtr> pool_;
   MrPtr partner_;

@@ -28,9 +28,9 @@ constexpr Use kUses[] = {
 };
 
 constexpr Kind kAllKinds[] = {
-    Kind::kPinned,  Kind::kOnDemand,     Kind::kZeroBased,
-    Kind::kHigh,    Kind::kDeviceMemory, Kind::kNull,
-    Kind::kWindow1, Kind::kWindow2,      Kind::kWindow2Zero,
+    Kind::kPinned,       Kind::kOnDemand,    Kind::kZeroBased, Kind::kHigh,
+    Kind::kDeviceMemory, Kind::kDmaBuf,      Kind::kNull,      Kind::kWindow1,
+    Kind::kWindow2,      Kind::kWindow2Zero,
 };
 
 constexpr uint64_t kMany = 101;
@@ -317,18 +317,19 @@ class Cases {
       AddBind(IsWindow(base_.kind) ? kRemoteAccess : 0, kRemoteAccess);
       return;
     }
-    // Device memory can not be registered for it.
-    const bool device_memory = base_.kind == Kind::kDeviceMemory;
+    // These can not be registered for it.
+    const bool never =
+        base_.kind == Kind::kDeviceMemory || base_.kind == Kind::kDmaBuf;
     for (const unsigned int set : RegionSets()) {
       for (const unsigned int window : RemoteSets()) {
         AddBind(set, window);
-        if (!device_memory) {
+        if (!never) {
           AddBind(set | IBV_ACCESS_MW_BIND, window);
           AddBind(set | IBV_ACCESS_MW_BIND, window | IBV_ACCESS_ZERO_BASED);
         }
       }
     }
-    if (device_memory) {
+    if (never) {
       return;
     }
     Domains();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // The regions and windows of rop_keys, and what is done to their keys.
+#include <drm.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 
@@ -8,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,6 +25,8 @@ namespace {
 
 constexpr uint32_t kTagBits = 8;
 constexpr uint64_t kHighBase = -uint64_t{kRegion + 12};
+constexpr uint64_t kBufferBase = 0x40000000 + kBegin;
+constexpr uint32_t kBufferSide = 128;  // pixels of 4 bytes: kArea
 constexpr unsigned int kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 // More than a device has keys.
 constexpr int kManyKeys = 200000;
@@ -65,6 +70,11 @@ Regions::Regions(const Side& side, const Device& device)
   Check(host_ != MAP_FAILED, "mmap: ", std::strerror(errno));
   ibv_alloc_dm_attr attr{.length = kArea, .log_align_req = 0, .comp_mask = 0};
   dm_.reset(ibv_alloc_dm(device.context.get(), &attr));
+  if (HasVgem()) {
+    buffer_ = std::make_unique<VgemBuffer>(kBufferSide);
+    Check(buffer_->size() == kArea, "a buffer of ", buffer_->size(), " bytes");
+    buffer_file_.Open(buffer_->Export(DRM_CLOEXEC | DRM_RDWR));
+  }
   partner_ = RegisterMr(device, host_, kArea, kAllAccess);
   for (const Domain domain :
        {Domain::kSame, Domain::kOther, Domain::kForeign}) {
@@ -122,6 +132,8 @@ uint64_t Regions::BaseOf(Kind kind) const {
       return 0;
     case Kind::kHigh:
       return kHighBase;
+    case Kind::kDmaBuf:
+      return kBufferBase;
     default:
       return reinterpret_cast<uintptr_t>(host_) + kBegin;
   }
@@ -138,6 +150,12 @@ MrPtr Regions::Register(Kind kind, unsigned int access, Domain domain,
                        ? nullptr
                        : ibv_reg_dm_mr(pd, dm_.get(), begin, length,
                                        access | IBV_ACCESS_ZERO_BASED));
+    case Kind::kDmaBuf:
+      return MrPtr(buffer_ == nullptr
+                       ? nullptr
+                       : ibv_reg_dmabuf_mr(pd, begin, length, kBufferBase,
+                                           buffer_file_.get(),
+                                           static_cast<int>(access)));
     case Kind::kZeroBased:
     case Kind::kHigh:
       return MrPtr(

@@ -191,9 +191,11 @@ std::string Name(const Case& one) {
       "atomic write", "bind type 1",   "bind type 2B"};
   static constexpr const char* kWheres[] = {"local", "remote", "receive"};
   static constexpr const char* kKindNames[] = {
-      "pinned",   "on demand",     "zero based",
-      "high",     "device memory", "null",
-      "window 1", "window 2B",     "zero based window 2B"};
+      "pinned",        "on demand",
+      "zero based",    "high",
+      "device memory", "dma-buf",
+      "null",          "window 1",
+      "window 2B",     "zero based window 2B"};
   static constexpr const char* kDomainNames[] = {"own", "other", "foreign"};
   static constexpr const char* kStates[] = {"valid",
                                             "other tag",

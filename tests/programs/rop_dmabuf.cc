@@ -5,10 +5,6 @@
 #include <drm.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <xf86drm.h>
-#include <xf86drmMode.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,6 +18,7 @@
 #include "pattern.h"
 #include "side.h"
 #include "verbs_util.h"
+#include "vgem.h"
 
 namespace ropcie {
 namespace {
@@ -35,84 +32,6 @@ constexpr uint64_t kOffset = 3 * 4096 + 100;
 constexpr uint64_t kIova = 0x40000000 + 100;
 constexpr uint8_t kGuard = 0xa5;
 
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() { Close(); }
-  File(const File&) = delete;
-  File(File&&) = delete;
-  File& operator=(const File&) = delete;
-  File& operator=(File&&) = delete;
-
-  [[nodiscard]] int get() const { return fd_; }
-  void Close() {
-    if (fd_ >= 0) {
-      close(fd_);
-    }
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
-
-int OpenVgem() {
-  const int fd = drmOpen("vgem", nullptr);
-  Check(fd >= 0, "no vgem device: is the module loaded?");
-  return fd;
-}
-
-// A buffer of the vgem driver, mapped into this process.
-class Buffer {
- public:
-  Buffer() : device_(OpenVgem()) {
-    uint32_t pitch = 0;
-    CheckErrno(-drmModeCreateDumbBuffer(device_.get(), kSide, kSide, 32, 0,
-                                        &handle_, &pitch, &size_),
-               "creating a buffer");
-    uint64_t offset = 0;
-    CheckErrno(-drmModeMapDumbBuffer(device_.get(), handle_, &offset),
-               "the place of a buffer");
-    void* const memory =
-        mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, device_.get(),
-             static_cast<off_t>(offset));
-    Check(memory != MAP_FAILED, "mapping a buffer: ", std::strerror(errno));
-    memory_ = static_cast<uint8_t*>(memory);
-    std::fill_n(memory_, size_, kGuard);
-  }
-  ~Buffer() { Forget(); }
-  Buffer(const Buffer&) = delete;
-  Buffer(Buffer&&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  Buffer& operator=(Buffer&&) = delete;
-
-  // Another name of the buffer: a file, for reading or for writing too.
-  [[nodiscard]] int Export(uint32_t flags) const {
-    int fd = -1;
-    const int ret = drmPrimeHandleToFD(device_.get(), handle_, flags, &fd);
-    CheckErrno(ret != 0 ? errno : 0, "exporting a buffer");
-    return fd;
-  }
-
-  // Nothing of this process knows it any more.
-  void Forget() {
-    if (memory_ != nullptr) {
-      munmap(memory_, size_);
-    }
-    memory_ = nullptr;
-    device_.Close();
-  }
-
-  [[nodiscard]] uint8_t* memory() const { return memory_; }
-  [[nodiscard]] uint64_t size() const { return size_; }
-
- private:
-  File device_;
-  uint32_t handle_ = 0;
-  uint64_t size_ = 0;
-  uint8_t* memory_ = nullptr;
-};
-
 void ExpectRefused(const Device& device, const std::string& what, int error,
                    uint64_t offset, size_t length, int fd, int access) {
   const MrPtr mr(
@@ -122,7 +41,7 @@ void ExpectRefused(const Device& device, const std::string& what, int error,
         std::strerror(error));
 }
 
-void CheckWrongs(const Device& device, const Buffer& buffer) {
+void CheckWrongs(const Device& device, const VgemBuffer& buffer) {
   const File file(buffer.Export(DRM_CLOEXEC | DRM_RDWR));
   const uint64_t size = buffer.size();
   ExpectRefused(device, "no byte", EINVAL, 0, 0, file.get(), 0);
@@ -137,7 +56,7 @@ void CheckWrongs(const Device& device, const Buffer& buffer) {
 
 // A file is for writing or not for as long as the buffer has one.
 void CheckReadOnly(const Device& device) {
-  const Buffer buffer;
+  const VgemBuffer buffer(kSide);
   const File constant(buffer.Export(DRM_CLOEXEC));
   ExpectRefused(device, "writing to what is for reading", EACCES, 0, 4096,
                 constant.get(), IBV_ACCESS_LOCAL_WRITE);
@@ -174,7 +93,7 @@ struct Test {
   }
 };
 
-void CheckBytes(const Buffer& buffer, const uint8_t* expected,
+void CheckBytes(const VgemBuffer& buffer, const uint8_t* expected,
                 const std::string& what) {
   const uint8_t* const begin = buffer.memory();
   const auto guard = [](uint8_t byte) { return byte == kGuard; };
@@ -195,7 +114,8 @@ void Run(Side& side) {
   const uint8_t* const others = pattern.Bytes(side.leads ? 2 : 1, 0);
   std::copy_n(mine, kLength, arena.At(own.offset));
 
-  Buffer buffer;
+  VgemBuffer buffer(kSide);
+  std::fill_n(buffer.memory(), buffer.size(), kGuard);
   CheckWrongs(device, buffer);
   CheckReadOnly(device);
   File file(buffer.Export(DRM_CLOEXEC | DRM_RDWR));

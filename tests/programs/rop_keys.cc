@@ -70,9 +70,13 @@ class Findings {
   int failed_ = 0;
 };
 
+enum class Memory { kHost, kDeviceMemory, kDmaBuf };
+constexpr std::array kMemories = {Memory::kHost, Memory::kDeviceMemory,
+                                  Memory::kDmaBuf};
+
 // Which memory of a side, and from where on.
 struct Place {
-  bool device_memory = false;
+  Memory memory = Memory::kHost;
   size_t offset = 0;
 };
 
@@ -82,7 +86,8 @@ class Baseline {
   explicit Baseline(uint64_t seed) : pattern_(seed, kArea) {}
 
   [[nodiscard]] const uint8_t* At(bool leads, const Place& place) const {
-    const uint64_t number = (leads ? 1 : 3) + (place.device_memory ? 1 : 0);
+    const uint64_t number =
+        (leads ? 1 : 1 + kMemories.size()) + static_cast<size_t>(place.memory);
     return pattern_.Bytes(number, place.offset);
   }
 
@@ -101,12 +106,16 @@ std::optional<Place> PlaceOf(const Case& one, bool requester) {
   const bool is_subject = (one.where == Where::kLocal) == requester;
   if (!is_subject) {
     const bool null = one.where == Where::kRemote && LengthIsHuge(one);
-    return null ? std::nullopt : std::optional<Place>({false, kPartner});
+    return null ? std::nullopt
+                : std::optional<Place>({Memory::kHost, kPartner});
   }
   if (one.kind == Kind::kNull) {
     return std::nullopt;
   }
-  return Place{one.kind == Kind::kDeviceMemory, kBegin + one.range.offset};
+  const Memory memory = one.kind == Kind::kDeviceMemory ? Memory::kDeviceMemory
+                        : one.kind == Kind::kDmaBuf     ? Memory::kDmaBuf
+                                                        : Memory::kHost;
+  return Place{memory, kBegin + one.range.offset};
 }
 
 ibv_wr_opcode OpcodeOf(Op op) {
@@ -146,7 +155,8 @@ class Test {
   }
 
   void Run() {
-    const std::vector<Case> cases = AllCases(Agree());
+    const Abilities has = Agree();
+    const std::vector<Case> cases = AllCases(has);
     for (const bool leader_requests : {true, false}) {
       leader_requests_ = leader_requests;
       requester_ = leader_requests == side_.leads;
@@ -157,7 +167,7 @@ class Test {
         RunCase(cases[i]);
       }
     }
-    RefusedRegistrations();
+    RefusedRegistrations(has);
     if (findings_.failed() == 0) {
       std::cout << "keys: " << findings_.cases() << " cases are right\n";
       return;
@@ -383,14 +393,14 @@ class Test {
       placing = Placing(one);
     }
     bool touched = !placing.empty();
-    for (const bool device_memory : {false, true}) {
-      if (device_memory && regions_.device_memory() == nullptr) {
+    for (const Memory memory : kMemories) {
+      if (!Exists(memory)) {
         continue;
       }
-      const bool here = touched && place->device_memory == device_memory;
-      touched |= !CheckArea(device_memory,
-                            here ? std::optional(place->offset) : std::nullopt,
-                            placing, placed);
+      const bool here = touched && place->memory == memory;
+      touched |=
+          !CheckArea(memory, here ? std::optional(place->offset) : std::nullopt,
+                     placing, placed);
     }
     if (touched) {
       Restore();
@@ -398,11 +408,12 @@ class Test {
   }
 
   // Compares all of a memory; false if it is not as it was.
-  bool CheckArea(bool device_memory, std::optional<size_t> offset,
+  bool CheckArea(Memory memory, std::optional<size_t> offset,
                  const std::vector<uint8_t>& placing, Placed placed) {
-    const uint8_t* const before = baseline_.At(side_.leads, {device_memory, 0});
-    const uint8_t* now = regions_.host();
-    if (device_memory) {
+    const uint8_t* const before = baseline_.At(side_.leads, {memory, 0});
+    const uint8_t* now =
+        memory == Memory::kDmaBuf ? regions_.dma_buf() : regions_.host();
+    if (memory == Memory::kDeviceMemory) {
       copy_.resize(kArea);
       CheckErrno(
           ibv_memcpy_from_dm(copy_.data(), regions_.device_memory(), 0, kArea),
@@ -411,7 +422,7 @@ class Test {
     }
     if (!offset) {
       const bool same = std::memcmp(now, before, kArea) == 0;
-      findings_.Expect(same, What(device_memory), " byte ",
+      findings_.Expect(same, What(memory), " byte ",
                        Different(now, before, 0, kArea), " has changed");
       return same;
     }
@@ -424,24 +435,32 @@ class Test {
     const size_t high = placed == Placed::kPerhaps && begin < kPartner
                             ? std::clamp(end, kBegin, kBegin + kRegion)
                             : end;
-    findings_.Expect(std::memcmp(now, before, low) == 0, What(device_memory),
-                     " byte ", Different(now, before, 0, low), " has changed");
+    findings_.Expect(std::memcmp(now, before, low) == 0, What(memory), " byte ",
+                     Different(now, before, 0, low), " has changed");
     findings_.Expect(std::memcmp(now + high, before + high, kArea - high) == 0,
-                     What(device_memory), " byte ",
+                     What(memory), " byte ",
                      Different(now, before, high, kArea), " has changed");
     for (size_t i = low; i < high; ++i) {
       const bool good = now[i] == placing[i - begin] ||
                         (placed == Placed::kPerhaps && now[i] == before[i]);
       if (!good) {
-        findings_.Expect(false, What(device_memory), " byte ", i, " is wrong");
+        findings_.Expect(false, What(memory), " byte ", i, " is wrong");
         break;
       }
     }
     return false;
   }
 
-  static const char* What(bool device_memory) {
-    return device_memory ? "device memory's" : "memory's";
+  static const char* What(Memory memory) {
+    return memory == Memory::kDeviceMemory ? "device memory's"
+           : memory == Memory::kDmaBuf     ? "the buffer's"
+                                           : "memory's";
+  }
+
+  [[nodiscard]] bool Exists(Memory memory) const {
+    return memory == Memory::kDeviceMemory ? regions_.device_memory() != nullptr
+           : memory == Memory::kDmaBuf     ? regions_.dma_buf() != nullptr
+                                           : true;
   }
 
   // Counted from the region's first byte on.
@@ -452,11 +471,18 @@ class Test {
   }
 
   void Restore() {
-    std::memcpy(regions_.host(), baseline_.At(side_.leads, {false, 0}), kArea);
-    if (regions_.device_memory() != nullptr) {
-      CheckErrno(ibv_memcpy_to_dm(regions_.device_memory(), 0,
-                                  baseline_.At(side_.leads, {true, 0}), kArea),
-                 "ibv_memcpy_to_dm");
+    std::memcpy(regions_.host(), baseline_.At(side_.leads, {Memory::kHost, 0}),
+                kArea);
+    if (Exists(Memory::kDmaBuf)) {
+      std::memcpy(regions_.dma_buf(),
+                  baseline_.At(side_.leads, {Memory::kDmaBuf, 0}), kArea);
+    }
+    if (Exists(Memory::kDeviceMemory)) {
+      CheckErrno(
+          ibv_memcpy_to_dm(
+              regions_.device_memory(), 0,
+              baseline_.At(side_.leads, {Memory::kDeviceMemory, 0}), kArea),
+          "ibv_memcpy_to_dm");
     }
   }
 
@@ -491,11 +517,14 @@ class Test {
   }
 
   // Who may write may write here: nothing else makes a region (IBTA 10.6.3.1).
-  void RefusedRegistrations() {
+  void RefusedRegistrations(const Abilities& has) {
     const unsigned int writes =
         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-    for (const Kind kind :
-         {Kind::kPinned, Kind::kOnDemand, Kind::kZeroBased, Kind::kHigh}) {
+    for (const Kind kind : {Kind::kPinned, Kind::kOnDemand, Kind::kZeroBased,
+                            Kind::kHigh, Kind::kDmaBuf}) {
+      if (kind == Kind::kDmaBuf && !has.kinds[static_cast<int>(kind)]) {
+        continue;
+      }
       for (unsigned int access = 0; access <= kAllAccess; ++access) {
         if ((access & writes) == 0 || (access & IBV_ACCESS_LOCAL_WRITE) != 0) {
           continue;
