@@ -80,13 +80,13 @@ lose_device() {
 		"$take" "$@"
 	fi
 	wait "$test" || fail "$take $* at node$who: $(<"$faults_log")"
+	[ "$NODE" = "$who" ] || expect_noticed 0
 	expect_no_user_objects "$take $*"
 	meet
 	[ "$NODE" != "$who" ] || "$give" "$@"
 	expect_reachable "$take $*"
 	meet
 	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $? after $take $*"
-	grep -v '^running' "$faults_log"
 }
 
 modules() {

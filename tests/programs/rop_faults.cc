@@ -61,7 +61,13 @@ class Flow {
       out_.push_back(arena->Take(kLongest, 0, false));
       in_.push_back(arena->Take(kLongest, 0, false));
     }
-    connection_ = Connect(device, *side, QpConfig());
+    QpConfig config;
+    if (side->options.peer_may_die) {
+      // A peer's queue pairs are destroyed a little before its device goes: it
+      // is the link's loss that ends these, not that nobody answers.
+      config.timeout = 20;  // 4.3 s
+    }
+    connection_ = Connect(device, *side, config);
     while (receive_.posted < kOutstanding) {
       Receive();
     }

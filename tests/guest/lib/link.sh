@@ -18,6 +18,16 @@ runs() {
 	[ "$(grep -c running "$faults_log")" -ge "$1" ]
 }
 
+# expect_noticed MS: rop_faults has seen its last success and its first error no further
+# apart than that, and what a busy machine adds.
+expect_noticed() {
+	local ms
+
+	ms=$(sed -n 's/.*noticed within \([0-9]*\) ms.*/\1/p' "$faults_log")
+	[ "$ms" -le $(($1 + patience * 1000 / 12)) ] || fail "noticed after $ms ms, not $1"
+	grep -v '^running' "$faults_log"
+}
+
 # lose WORD SECONDS TURNS [NODE]: node NODE (1) does it, in each round of rop_faults,
 # for longer than is forgiven.
 lose() {
@@ -31,7 +41,7 @@ lose() {
 		cut_for "$1" "$2"
 	done
 	wait "$test" || fail "a link that is $1: $(<"$faults_log")"
-	grep -v '^running' "$faults_log"
+	expect_noticed 0
 	expect_no_user_objects "a link that is $1"
 	lab-barrier "lost-$1"
 	pass "a link that is $1 for $2 s, $3 times"
