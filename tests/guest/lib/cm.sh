@@ -31,7 +31,7 @@ between() {
 			sleep 3
 		else
 			retry "$patience" listens "${server[0]}" || fail "${server[*]} does not listen"
-			sleep 0.5 # the kernel says so a moment before it does
+			sleep 1 # the kernel says so a moment before it does
 		fi
 	fi
 	lab-barrier "cm-$cm_number"
