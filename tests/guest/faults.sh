@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 -- 2 cable silence tcp nvme modules unbind freezer
+# lab: --nodes 2 -- 1 cable silence tcp nvme modules unbind freezer
 # lab: --nodes 2 -- 1 doorbells
 # lab: --nodes 2 --smp 2 -- 2 processors
 # lab-long: --nodes 2 --timeout 28800 -- 20

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --no-setup --timeout 1800
+# lab: --nodes 2 --no-setup -- idt amd
 # lab-long: --nodes 2 --no-setup --timeout 14400 -- --suite
 #
 # ntb-zoo.sh [--suite] [FAMILY...]: RoPCIe on each family of NTB hardware that
