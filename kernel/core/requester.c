@@ -233,16 +233,27 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 	return ROPCIE_REQ_SEND;
 }
 
-/* A message before this one was sent and is not acknowledged. */
-static bool answer_due(const struct ropcie_requester *req,
-		       const struct ropcie_send_wqe *wqe)
+/*
+ * A message that was sent to its end is not acknowledged: the other end owes an
+ * answer. For the one that is being sent it does not yet.
+ */
+static bool answer_due(const struct ropcie_requester *req)
 {
-	return ropcie_psn_diff(wqe->psn, req->acked_psn) > 0;
+	u32 whole = req->off ? wqe_at(req, req->next)->psn : req->psn;
+
+	return ropcie_psn_diff(whole, req->acked_psn) > 0;
+}
+
+static void begin_waiting(struct ropcie_requester *req, u64 now)
+{
+	req->deadline = req->attr.timeout_ns ? now + req->attr.timeout_ns : 0;
 }
 
 void ropcie_req_sent(struct ropcie_requester *req,
 		     const struct ropcie_req_rec *rec, u64 now)
 {
+	bool was_due = answer_due(req);
+
 	if (req->psn == req->max_psn && ropcie_op_fetches(rec->hdr.op) &&
 	    !req->fetches++)
 		req->fetch = req->next;
@@ -255,11 +266,22 @@ void ropcie_req_sent(struct ropcie_requester *req,
 	} else {
 		req->off += rec->hdr.frag_len;
 	}
-	if (req->attr.unreliable)
+	if (req->attr.unreliable) {
 		req->acked_psn = req->psn;
-	else if (req->attr.timeout_ns &&
-		 (!req->deadline || !answer_due(req, rec->wqe)))
-		req->deadline = now + req->attr.timeout_ns;
+		return;
+	}
+	if (was_due && req->deadline)
+		return;
+	req->extended = 0;
+	req->deadline = 0;
+	if (answer_due(req))
+		begin_waiting(req, now);
+}
+
+void ropcie_req_stuck(struct ropcie_requester *req, u64 now)
+{
+	if (!req->deadline && !req->attr.unreliable)
+		begin_waiting(req, now);
 }
 
 void ropcie_req_executed(struct ropcie_requester *req)
@@ -352,8 +374,9 @@ static void acknowledge(struct ropcie_requester *req, u32 psn, u64 now)
 		set_cursor(req, psn);
 	if (req->rnr_wait)
 		return;
-	req->deadline = psn == req->max_psn || !req->attr.timeout_ns ?
-			0 : now + req->attr.timeout_ns;
+	req->deadline = 0;
+	if (answer_due(req))
+		begin_waiting(req, now);
 }
 
 static void take_credits(struct ropcie_requester *req,
@@ -501,10 +524,15 @@ bool ropcie_req_timeout(struct ropcie_requester *req, u64 now, bool delivered)
 	}
 	if (!delivered && req->extended < ROPCIE_REQ_PATIENCE) {
 		req->extended++;
-		req->deadline = now + req->attr.timeout_ns;
+		begin_waiting(req, now);
 		return false;
 	}
 	req->extended = 0;
+	if (delivered && !answer_due(req)) {
+		/* It was stuck, and there is space again. */
+		req->deadline = 0;
+		return true;
+	}
 	retry(req, req->acked_psn);
 	return true;
 }

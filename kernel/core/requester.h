@@ -14,7 +14,8 @@
  * How a caller drives it:
  *   ropcie_req_post()                     a work request enters
  *   while (ropcie_req_next() == SEND)     the next record
- *       put it in the lane; ropcie_req_sent(); or leave it when that is full
+ *       put it in the lane; ropcie_req_sent(); or ropcie_req_stuck() when that
+ *       is full
  *       (ROPCIE_REQ_LOCAL: execute it; ropcie_req_executed())
  *   ropcie_req_response()                 an ACK record came
  *   ropcie_req_data()                     a READ or atomic response came:
@@ -159,9 +160,9 @@ struct ropcie_req_attr {
  * @retry_left: retries left
  * @extended: how often the deadline was put off because the link was busy
  * @rnr_wait: waiting for @deadline after an RNR NAK
- * @deadline: when to call ropcie_req_timeout(), 0 for never. A message is
- *	acknowledged as a whole: while it is sent and no other one waits for
- *	its answer, each of its records puts the deadline off
+ * @deadline: when to call ropcie_req_timeout(), 0 for never. It runs while an
+ *	answer is due to what was sent to its end (IBTA 9.7.6.1.3), or a full
+ *	lane keeps the next record
  * @draining: send no new work request (SQD)
  * @error: status of the oldest work request that is not acknowledged, which
  *	ended the queue; or success
@@ -299,6 +300,13 @@ static inline void ropcie_req_post(struct ropcie_requester *req)
  */
 enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 					struct ropcie_req_rec *rec);
+
+/**
+ * ropcie_req_stuck() - the lane has no space for the record of ropcie_req_next()
+ * @req: requester
+ * @now: time in ns
+ */
+void ropcie_req_stuck(struct ropcie_requester *req, u64 now);
 
 /**
  * ropcie_req_sent() - the record of ropcie_req_next() is in the lane

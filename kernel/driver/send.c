@@ -146,6 +146,7 @@ bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget, struct ropcie_after *after
 		if (ret == -EAGAIN) {
 			if (ropcie_qp_block(qp))
 				continue;
+			ropcie_req_stuck(&qp->req, ktime_get_ns());
 			break;
 		}
 		if (ret == -EINPROGRESS)

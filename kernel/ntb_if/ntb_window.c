@@ -127,7 +127,7 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 	struct device *dev = &np->port->ntb->dev;
 	resource_size_t align, size_align, size_max;
-	size_t size, want = (size_t)ropcie_window_kib << 10;
+	size_t size, last = SIZE_MAX, want = (size_t)ropcie_window_kib << 10;
 
 	if (peer->in)
 		return 0;
@@ -138,10 +138,13 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 			return -EAGAIN;
 		want = min_t(resource_size_t, want, size_max);
 		size = round_up(want, size_align);
-		if (size > size_max || size < ropcie_window_min())
+		/* Rounded up, it may be what could not be had. */
+		if (size > size_max || size < ropcie_window_min() ||
+		    size >= last)
 			break;
 		if (alloc_window(peer, size, align))
 			return 0;
+		last = size;
 		want = size / 2;
 	} while (want >= ropcie_window_min());
 

@@ -64,6 +64,11 @@ class Requester : public testing::Test {
 
   ropcie_req_verdict Next() { return ropcie_req_next(&req_, &rec_); }
 
+  void SendOne() {
+    ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+    ropcie_req_sent(&req_, &rec_, now_);
+  }
+
   // Sends all that may be sent; returns the headers.
   std::vector<ropcie_hdr> SendAll() {
     std::vector<ropcie_hdr> sent;

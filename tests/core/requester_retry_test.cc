@@ -208,23 +208,55 @@ TEST_F(Requester, DeadlineRunsOnlyWhileSomethingIsOutstanding) {
 
 // A long message is acknowledged when it is complete: a sender that is slow
 // must not take the silence until then for a peer that is dead.
-TEST_F(Requester, DeadlineCountsFromTheLastRecordOfALoneMessage) {
+TEST_F(Requester, DeadlineWaitsForTheEndOfALoneMessage) {
   GiveCredits();
   Post(1, 2 * kFrag + 1);
   Post(2, 2 * kFrag);
-  for (int record = 0; record < 3; record++) {
-    now_ += kTimeout - 1;
-    ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
-    ropcie_req_sent(&req_, &rec_, now_);
-    EXPECT_EQ(req_.deadline, now_ + kTimeout);
-  }
-  const uint64_t deadline = req_.deadline;
   for (int record = 0; record < 2; record++) {
-    now_ += 10;
-    ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
-    ropcie_req_sent(&req_, &rec_, now_);
-    EXPECT_EQ(req_.deadline, deadline) << "an answer to 1 is due";
+    SendOne();
+    EXPECT_EQ(req_.deadline, 0U);
+    now_ += kTimeout + 1;
+    EXPECT_FALSE(ropcie_req_timeout(&req_, now_, true));
   }
+  SendOne();
+  const uint64_t deadline = now_ + kTimeout;
+  EXPECT_EQ(req_.deadline, deadline);
+  now_ += 10;
+  SendOne();
+  EXPECT_EQ(req_.deadline, deadline) << "an answer to 1 is due";
+  now_ += 10;
+  Ack(102, 1, kManyCredits);
+  EXPECT_EQ(req_.deadline, 0U) << "2 is not sent to its end";
+  SendOne();
+  EXPECT_EQ(req_.deadline, now_ + kTimeout);
+}
+
+TEST_F(Requester, FullLaneIsATimeOutOnlyWhileThePeerDoesNotDrainIt) {
+  GiveCredits();
+  req_.retry_left = 0;
+  Post(1, 3 * kFrag);
+  for (int stall = 0; stall < 3; stall++) {
+    ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+    ropcie_req_stuck(&req_, now_);
+    for (int i = 0; i < ROPCIE_REQ_PATIENCE; i++) {
+      now_ = req_.deadline;
+      EXPECT_FALSE(ropcie_req_timeout(&req_, now_, false));
+    }
+    if (stall == 0) {
+      // The lane is empty when the deadline passes: nothing is owed.
+      now_ = req_.deadline;
+      EXPECT_TRUE(ropcie_req_timeout(&req_, now_, true));
+      EXPECT_EQ(req_.deadline, 0U);
+    }
+    if (stall < 2) {
+      SendOne();
+      EXPECT_EQ(req_.deadline, 0U);
+    }
+  }
+  now_ = req_.deadline;
+  EXPECT_TRUE(ropcie_req_timeout(&req_, now_, false));
+  EXPECT_EQ(Next(), ROPCIE_REQ_FAILED);
+  ExpectComplete(1, ROPCIE_WC_RETRY_EXC_ERR);
 }
 
 TEST_F(Requester, TimeoutZeroIsForEver) {

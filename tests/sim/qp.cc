@@ -213,7 +213,11 @@ void Qp::SendLoop() {
       break;
     }
     const int ret = SendRecord(rec);
-    if (ret == -EAGAIN || ret == -EINPROGRESS) {
+    if (ret == -EAGAIN) {
+      ropcie_req_stuck(&req_, env_->now);
+      break;
+    }
+    if (ret == -EINPROGRESS) {
       break;
     }
     if (ret == -EACCES) {
