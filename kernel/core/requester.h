@@ -387,8 +387,9 @@ void ropcie_req_placed(struct ropcie_requester *req,
  * @now: time in ns; before the deadline nothing happens
  * @delivered: the peer has taken all records from the lane and this side has
  *	taken all of the peer's: only then does silence mean that the QP at the
- *	other end did not answer, and a retry is counted. A link that is never
- *	idle puts the deadline off ROPCIE_REQ_PATIENCE times at most
+ *	other end did not answer, and a retry is counted, if an answer is due. A
+ *	link that is never idle puts the deadline off ROPCIE_REQ_PATIENCE times at
+ *	most
  *
  * Return: true when there is something to send or the queue is in error.
  */

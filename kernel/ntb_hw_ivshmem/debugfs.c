@@ -2,8 +2,8 @@
 /*
  * /sys/kernel/debug/ntb_hw_ivshmem/<PCI address>/:
  *   info  what this port knows of itself and its peers
- *   link  write "down" to pull the cable, "dead" to make the port as silent as
- *	   a killed guest, "up" to end either
+ *   link  write "down" to pull the cable, "dead" to stop this port's heartbeat,
+ *	   as a killed guest's stops, "up" to end either
  *   doorbells  write "lose N", "delay MS", "double" or "spurious MS" to spoil
  *	   them, "normal" to end that
  */

@@ -130,7 +130,8 @@ static bool ivntb_peer_fits(struct ivntb_dev *ndev, struct ivntb_peer *peer)
 		return false;
 	layout = READ_ONCE(peer->hdr->layout);
 	mw_size = READ_ONCE(peer->hdr->mw_size);
-	if (layout == READ_ONCE(ndev->self->layout) &&
+	if (layout == ivntb_layout_word(ivntb_family_number(ndev), ndev->ports,
+					ndev->mw_count) &&
 	    mw_size == ndev->mw_size) {
 		peer->complained = false;
 		return true;

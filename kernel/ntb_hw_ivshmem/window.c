@@ -136,9 +136,9 @@ int ivntb_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 addr,
 	    (ivntb_is(ndev, IVNTB_WHOLE_WINDOWS) && size % ndev->mw_size))
 		return -EINVAL;
 	if (addr != leads) {
-		dev_err(&ndev->pdev->dev,
-			"window %d can only lead to %#llx of peer %d, not %#llx\n",
-			widx, leads, pidx, addr);
+		dev_err_ratelimited(&ndev->pdev->dev,
+				    "window %d can only lead to %#llx of peer %d, not %#llx\n",
+				    widx, leads, pidx, addr);
 		return -EINVAL;
 	}
 	ndev->stats.out_trans++;
