@@ -134,8 +134,7 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 	return false;
 }
 
-bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
-		      struct ropcie_after *after)
+bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget)
 {
 	bool denied = false, more;
 
@@ -148,8 +147,8 @@ bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
 		replenish(qp);
 	more = answer_loop(qp, budget, &denied);
 	if (denied) {
-		ropcie_after_event(after, IB_EVENT_QP_ACCESS_ERR);
-		ropcie_qp_to_error(qp, after);
+		ropcie_qp_event(qp, IB_EVENT_QP_ACCESS_ERR);
+		ropcie_qp_to_error(qp);
 	}
 	return more;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The end of work requests: completions of sends, flushes, the way of a queue pair
- * to ERR, and the events of all that, which are raised without its lock.
+ * to ERR, and its events.
  */
 #include "ropcie.h"
 
@@ -68,8 +68,7 @@ static void count_sent(struct ropcie_qp *qp, const struct ropcie_req_comp *comp)
 }
 
 static void send_complete(struct ropcie_qp *qp,
-			  const struct ropcie_req_comp *comp,
-			  struct ropcie_after *after)
+			  const struct ropcie_req_comp *comp)
 {
 	struct ib_wc wc = {
 		.wr_id = comp->wr_id,
@@ -88,10 +87,11 @@ static void send_complete(struct ropcie_qp *qp,
 	if (!comp->status && !(comp->flags & ROPCIE_WR_SIGNALED))
 		return;
 	/* An error is worth a solicited event (IBTA 11.4.2.2). */
-	ropcie_cq_add(to_rcq(qp->ibqp.send_cq), &wc, comp->status, after);
+	if (!ropcie_cq_add(to_rcq(qp->ibqp.send_cq), &wc, comp->status))
+		qp->lost = true;
 }
 
-void ropcie_qp_flush_sends(struct ropcie_qp *qp, struct ropcie_after *after)
+void ropcie_qp_flush_sends(struct ropcie_qp *qp)
 {
 	u32 left = qp->sq_max_wr;
 	struct ropcie_req_comp comp;
@@ -101,40 +101,40 @@ void ropcie_qp_flush_sends(struct ropcie_qp *qp, struct ropcie_after *after)
 	do {
 		pulled = ropcie_pull_sends(qp);
 		while (ropcie_req_flush(&qp->req, &comp))
-			send_complete(qp, &comp, after);
+			send_complete(qp, &comp);
 		left -= min(left, pulled);
 	} while (pulled && left);
 }
 
-bool ropcie_qp_flush(struct ropcie_qp *qp, struct ropcie_after *after)
+bool ropcie_qp_flush(struct ropcie_qp *qp)
 {
 	u32 left = qp->rq.max_wr + 1;
 
-	ropcie_qp_flush_sends(qp, after);
+	ropcie_qp_flush_sends(qp);
 	while (left && ropcie_recv_current(qp)) {
-		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR, after);
+		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR);
 		left--;
 	}
 	return !left || ropcie_sends_left(qp);
 }
 
-void ropcie_qp_complete_sends(struct ropcie_qp *qp, struct ropcie_after *after)
+void ropcie_qp_complete_sends(struct ropcie_qp *qp)
 {
 	struct ropcie_req_comp comp;
 
 	while (ropcie_req_complete(&qp->req, &comp))
-		send_complete(qp, &comp, after);
+		send_complete(qp, &comp);
 	if (!qp->req.error || qp->state == IB_QPS_ERR)
 		return;
 	if (ropcie_is_reliable(qp)) {
-		ropcie_qp_to_error(qp, after);
+		ropcie_qp_to_error(qp);
 		return;
 	}
 	WRITE_ONCE(qp->state, IB_QPS_SQE);
-	ropcie_qp_flush_sends(qp, after);
+	ropcie_qp_flush_sends(qp);
 }
 
-void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
+void ropcie_qp_to_error(struct ropcie_qp *qp)
 {
 	lockdep_assert_held(&qp->lock);
 	if (qp->state == IB_QPS_RESET)
@@ -143,7 +143,7 @@ void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
 		ropcie_qp_stop_answering(qp);
 	/* It takes nothing from a shared queue any more (IBTA 11.6.3.4). */
 	if (qp->srq && qp->state != IB_QPS_ERR && !ropcie_is_xrc_target(qp))
-		ropcie_after_event(after, IB_EVENT_QP_LAST_WQE_REACHED);
+		ropcie_qp_event(qp, IB_EVENT_QP_LAST_WQE_REACHED);
 	WRITE_ONCE(qp->state, IB_QPS_ERR);
 	ropcie_uring_want_call(&qp->rq.uring, true);
 	/*
@@ -151,72 +151,35 @@ void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after)
 	 * with the barrier in ropcie_post_recv().
 	 */
 	smp_mb();
-	ropcie_qp_complete_sends(qp, after);
-	if (ropcie_qp_flush(qp, after))
+	ropcie_qp_complete_sends(qp);
+	if (ropcie_qp_flush(qp))
 		ropcie_qp_schedule(qp);
 }
 
-static void raise_cq_error(struct ropcie_cq *cq)
+void ropcie_qp_end_lost(struct ropcie_qp *qp)
 {
-	struct ib_event event = {
-		.device = cq->ibcq.device,
-		.element.cq = &cq->ibcq,
-		.event = IB_EVENT_CQ_ERR,
-	};
-
-	if (cq->ibcq.event_handler)
-		cq->ibcq.event_handler(&event, cq->ibcq.cq_context);
-}
-
-/*
- * The consumer will never hear of a work request: its QP is of no more use
- * (IBTA 11.6.3.2).
- */
-static void completion_lost(struct ropcie_qp *qp, struct ropcie_after *after)
-{
-	spin_lock_bh(&qp->lock);
+	lockdep_assert_held(&qp->lock);
 	if (qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET) {
 		ropcie_req_fail(&qp->req, ROPCIE_WC_WR_FLUSH_ERR);
-		ropcie_qp_to_error(qp, after);
-		ropcie_after_event(after, IB_EVENT_QP_FATAL);
+		ropcie_qp_to_error(qp);
+		ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
 	}
-	spin_unlock_bh(&qp->lock);
+	qp->lost = false;
 }
 
-static void raise_srq_limit(struct ropcie_srq *srq)
+void ropcie_qp_raise(struct tasklet_struct *t)
 {
-	struct ib_event event = {
-		.device = srq->ibsrq.device,
-		.element.srq = &srq->ibsrq,
-		.event = IB_EVENT_SRQ_LIMIT_REACHED,
-	};
-
-	if (srq->ibsrq.event_handler)
-		srq->ibsrq.event_handler(&event, srq->ibsrq.srq_context);
-}
-
-void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after)
-{
+	struct ropcie_qp *qp = from_tasklet(qp, t, raise);
+	unsigned long events = xchg(&qp->events, 0);
 	struct ib_event event = {
 		.device = qp->ibqp.device,
 		.element.qp = &qp->ibqp,
 	};
 	unsigned int bit;
-	int i;
 
-	if (after->lost)
-		completion_lost(qp, after);
-	for (i = 0; i < ARRAY_SIZE(after->overflow); i++)
-		if (after->overflow[i])
-			raise_cq_error(after->overflow[i]);
-	if (after->srq_limit)
-		raise_srq_limit(after->srq_limit);
-	for (i = 0; i < ARRAY_SIZE(after->held); i++)
-		if (after->held[i])
-			ropcie_xrc_put(after->held[i]);
 	if (!qp->ibqp.event_handler)
 		return;
-	for_each_set_bit(bit, &after->events, BITS_PER_LONG) {
+	for_each_set_bit(bit, &events, BITS_PER_LONG) {
 		event.event = bit;
 		qp->ibqp.event_handler(&event, qp->ibqp.qp_context);
 	}

@@ -12,8 +12,23 @@
 static void cq_notify(struct tasklet_struct *t)
 {
 	struct ropcie_cq *cq = from_tasklet(cq, t, notify);
+	unsigned long due = xchg(&cq->due, 0);
+	struct ib_event event = {
+		.device = cq->ibcq.device,
+		.element.cq = &cq->ibcq,
+		.event = IB_EVENT_CQ_ERR,
+	};
 
-	cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
+	if ((due & BIT(ROPCIE_CQ_FAILED)) && cq->ibcq.event_handler)
+		cq->ibcq.event_handler(&event, cq->ibcq.cq_context);
+	if (due & BIT(ROPCIE_CQ_COMPLETED))
+		cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
+}
+
+static void notify(struct ropcie_cq *cq, enum ropcie_cq_due due)
+{
+	set_bit(due, &cq->due);
+	tasklet_schedule(&cq->notify);
 }
 
 /* A ring for @cqe completions: shared, or in kernel memory. */
@@ -158,14 +173,6 @@ int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	return 0;
 }
 
-/* Each CQ at most once: a QP has two. */
-static void after_add(struct ropcie_cq **list, struct ropcie_cq *cq)
-{
-	if (list[0] == cq || list[1] == cq)
-		return;
-	list[list[0] ? 1 : 0] = cq;
-}
-
 /* In the form that a process reads. */
 static void put_shared(struct ropcie_cq *cq, const struct ib_wc *wc)
 {
@@ -202,18 +209,19 @@ static bool wants_event(struct ropcie_cq *cq, bool solicited)
 	return true;
 }
 
-void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
-		   bool solicited, struct ropcie_after *after)
+bool ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
+		   bool solicited)
 {
 	unsigned long flags;
+	bool room;
 
 	spin_lock_irqsave(&cq->lock, flags);
 	/* A process may say that it has taken what there never was. */
-	if (cq->overflow || ropcie_cq_used(cq) >= cq->ibcq.cqe) {
+	room = !cq->overflow && ropcie_cq_used(cq) < cq->ibcq.cqe;
+	if (!room) {
 		if (!cq->overflow)
-			after_add(after->overflow, cq);
+			notify(cq, ROPCIE_CQ_FAILED);
 		cq->overflow = true;
-		after->lost = true;
 	} else if (cq->shared) {
 		put_shared(cq, wc);
 	} else {
@@ -221,8 +229,9 @@ void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		WRITE_ONCE(cq->head, cq->head + 1);
 	}
 	if (wants_event(cq, solicited))
-		tasklet_schedule(&cq->notify);
+		notify(cq, ROPCIE_CQ_COMPLETED);
 	spin_unlock_irqrestore(&cq->lock, flags);
+	return room;
 }
 
 void ropcie_cq_forget(struct ropcie_cq *cq, const struct ib_qp *ibqp)
@@ -303,7 +312,7 @@ static bool arm(struct ropcie_cq *cq, enum ib_cq_notify_flags flags)
 	missed = ropcie_cq_used(cq);
 	if (missed && (cq->shared || cq->left || cq->told != cq->head) &&
 	    !(flags & IB_CQ_REPORT_MISSED_EVENTS) && wants_event(cq, false))
-		tasklet_schedule(&cq->notify);
+		notify(cq, ROPCIE_CQ_COMPLETED);
 	spin_unlock_irqrestore(&cq->lock, irq);
 	return missed;
 }

@@ -237,6 +237,7 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	INIT_LIST_HEAD(&qp->windows);
 	INIT_LIST_HEAD(&qp->ready);
 	INIT_LIST_HEAD(&qp->blocked);
+	tasklet_setup(&qp->raise, ropcie_qp_raise);
 	refcount_set(&qp->refs, 1);
 	init_completion(&qp->unused);
 	hrtimer_init(&qp->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
@@ -351,7 +352,6 @@ static void qp_disconnect(struct ropcie_qp *qp)
 /* Back to an empty queue pair (IBTA 10.3.1.1). Under qp->mutex. */
 static void qp_reset(struct ropcie_qp *qp)
 {
-	struct ropcie_after after = {};
 	unsigned long flags;
 
 	spin_lock_bh(&qp->lock);
@@ -367,7 +367,7 @@ static void qp_reset(struct ropcie_qp *qp)
 	spin_lock_bh(&qp->lock);
 	/* It is not this queue pair's: its queue's owner waits for it. */
 	if (ropcie_is_xrc_target(qp) && qp->holds)
-		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR, &after);
+		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR);
 	spin_lock_irqsave(&qp->sq_lock, flags);
 	ropcie_req_init(&qp->req, qp->sq_ring, qp->req.size, qp->req.stride);
 	ropcie_uring_reset(&qp->sq_uring);
@@ -384,7 +384,9 @@ static void qp_reset(struct ropcie_qp *qp)
 		qp->srq = NULL;
 	clear_bit(ROPCIE_QP_COMM_EST, &qp->flags);
 	qp->timer_at = 0;
-	spin_unlock_bh(&qp->lock);
+	ropcie_qp_unlock(qp);
+	/* Events come before the end of the life that they tell of. */
+	tasklet_kill(&qp->raise);
 	/* The address held a reference to its source GID. */
 	rdma_destroy_ah_attr(&qp->attr.ah_attr);
 	memset(&qp->attr, 0, sizeof(qp->attr));
@@ -394,7 +396,6 @@ static void qp_reset(struct ropcie_qp *qp)
 		ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), ropcie_wc_qp(qp));
 	if (qp->ibqp.recv_cq)
 		ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), ropcie_wc_qp(qp));
-	ropcie_qp_after(qp, &after);
 }
 
 static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
@@ -519,7 +520,6 @@ static void start_requester(struct ropcie_qp *qp)
 static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 		       enum ib_qp_state next)
 {
-	struct ropcie_after after = {};
 	int ret = 0;
 
 	spin_lock_bh(&qp->lock);
@@ -533,7 +533,7 @@ static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 		start_requester(qp);
 	if (next == IB_QPS_RTS && cur == IB_QPS_SQE) {
 		/* What was posted in SQE is flushed, not sent. */
-		ropcie_qp_flush_sends(qp, &after);
+		ropcie_qp_flush_sends(qp);
 		ropcie_req_resume(&qp->req);
 	}
 	WRITE_ONCE(qp->qkey, qp->attr.qkey);
@@ -548,18 +548,17 @@ static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 	if (next != cur)
 		qp->sq_drained = false;
 	if (next == IB_QPS_ERR) {
-		ropcie_qp_to_error(qp, &after);
+		ropcie_qp_to_error(qp);
 	} else {
 		WRITE_ONCE(qp->state, next);
 		if (!ropcie_is_ud(qp) && qp->connected &&
 		    !ropcie_peer_is_up(qp->tx.peer)) {
-			ropcie_qp_to_error(qp, &after);
-			ropcie_after_event(&after, IB_EVENT_QP_FATAL);
+			ropcie_qp_to_error(qp);
+			ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
 		}
 	}
 out:
-	spin_unlock_bh(&qp->lock);
-	ropcie_qp_after(qp, &after);
+	ropcie_qp_unlock(qp);
 	return ret;
 }
 
@@ -666,6 +665,7 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	ropcie_odp_exit_qp(qp);
 	ropcie_qp_put(qp);
 	wait_for_completion(&qp->unused);
+	tasklet_kill(&qp->raise);
 	mutex_lock(&dev->qp_mutex);
 	rest_wc_name(dev, qp->wc_name);
 	mutex_unlock(&dev->qp_mutex);
@@ -675,17 +675,14 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 
 static void qp_link_lost(struct ropcie_qp *qp)
 {
-	struct ropcie_after after = {};
-
 	spin_lock_bh(&qp->lock);
 	ropcie_rsp_stop(&qp->rsp);
 	if (qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET) {
 		ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
-		ropcie_qp_to_error(qp, &after);
-		ropcie_after_event(&after, IB_EVENT_QP_FATAL);
+		ropcie_qp_to_error(qp);
+		ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
 	}
-	spin_unlock_bh(&qp->lock);
-	ropcie_qp_after(qp, &after);
+	ropcie_qp_unlock(qp);
 }
 
 void ropcie_qp_peer_down(struct ropcie_dev *dev, struct ropcie_peer *peer)

@@ -6,8 +6,8 @@
  * -> ntb_if | ntb_if -> rx.c, core/responder -> complete.c, cq.c -> poll. Datagrams
  * turn off to ud.c.
  *
- * Locks, outermost first. Completion handlers are called by a tasklet with none
- * of them held. Event handlers are called without the spin locks:
+ * Locks, outermost first. Completion and event handlers are called by tasklets, with
+ * none of them held and never in a call of their consumer:
  *   dev->qp_mutex   which queue pairs, and queues of XRC, exist; process context
  *   qp->mutex       attributes and transitions of one QP; process context
  *   paging->lock    whose queue pair pages are brought in for; bottom halves off
@@ -319,6 +319,9 @@ struct ropcie_mw {
 	struct ropcie_mr *mr;
 };
 
+/* What the consumer of a CQ is to be told. */
+enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
+
 /**
  * struct ropcie_cq - a completion queue: a ring in kernel memory, or shared
  * @ibcq: what verbs sees
@@ -334,6 +337,7 @@ struct ropcie_mw {
  * @told: @head when the last event was raised; of a mapped queue in @uring
  * @left: the last poll has not taken all that there was
  * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
+ * @due: bits of enum ropcie_cq_due
  * @notify: calls the consumer, one call at a time and never from his own calls
  */
 struct ropcie_cq {
@@ -349,6 +353,7 @@ struct ropcie_cq {
 	u32 told;
 	bool left;
 	bool overflow;
+	unsigned long due;
 	struct tasklet_struct notify;
 };
 
@@ -394,20 +399,17 @@ struct ropcie_xrcd {
 /**
  * struct ropcie_srq - a shared receive queue
  * @ibsrq: what verbs sees
- * @refs: of XRC: its existence, and those who are about to raise its events or
- *	its completion queue's
- * @unused: completed when @refs falls to zero
  * @shared: memory of a mapped queue, or NULL
  * @rq: the queue
  * @limit: raise an event, and disarm, when it has less receives; 0 for never
+ * @limit_reached: raises that event
  */
 struct ropcie_srq {
 	struct ib_srq ibsrq;
-	refcount_t refs;
-	struct completion unused;
 	struct ropcie_shared *shared;
 	struct ropcie_rq rq;
 	u32 limit;
+	struct tasklet_struct limit_reached;
 };
 
 /**
@@ -536,6 +538,9 @@ struct ropcie_paging {
  * @timer_at: when @timer fires, ns; 0 when it is not running
  * @sq_drained: SQD: that event was raised
  * @paging: memory that it waits for
+ * @lost: a completion was lost; under @lock, and seen to before that is released
+ * @events: bits of enum ib_event_type that are to be raised
+ * @raise: raises them, with no lock held and never in the consumer's own calls
  */
 struct ropcie_qp {
 	struct ib_qp ibqp;
@@ -583,23 +588,9 @@ struct ropcie_qp {
 	u64 timer_at;
 	bool sq_drained;
 	struct ropcie_paging *paging;
-};
-
-/**
- * struct ropcie_after - what is to be done when the locks are released
- * @overflow: CQs that lost an entry for the first time
- * @srq_limit: shared receive queue that has come below its limit, or NULL
- * @held: XRC: shared receive queues that these belong to, with a reference. A
- *	second one when a lost completion ends the QP in another message
- * @lost: a completion of the QP was lost
- * @events: BIT(enum ib_event_type) to raise on the QP
- */
-struct ropcie_after {
-	struct ropcie_cq *overflow[2];
-	struct ropcie_srq *srq_limit;
-	struct ropcie_srq *held[2];
 	bool lost;
 	unsigned long events;
+	struct tasklet_struct raise;
 };
 
 static inline struct ropcie_dev *to_rdev(struct ib_device *ib)
@@ -955,10 +946,11 @@ int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
  * @cq: queue
  * @wc: completion
  * @solicited: wakes a consumer that asked for solicited completions only
- * @after: is told when the entry was lost
+ *
+ * Return: false when there was no room: it is lost.
  */
-void ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
-		   bool solicited, struct ropcie_after *after);
+bool ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
+		   bool solicited);
 
 /* Completions that were not polled; of a mapped queue, as the process says. */
 u32 ropcie_cq_used(const struct ropcie_cq *cq);
@@ -999,12 +991,11 @@ struct ropcie_recv_wqe *ropcie_recv_current(struct ropcie_qp *qp);
  * ropcie_recv_for() - the receive that a request may fill
  * @qp: its lock is held
  * @take: take one from a shared queue if need be
- * @after: is told when that queue comes below its limit
  *
  * Return: the receive, or NULL when there is none.
  */
 struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp,
-					bool take, struct ropcie_after *after);
+					bool take);
 
 /* Be done with the current receive; qp->lock is held. */
 void ropcie_recv_release(struct ropcie_qp *qp);
@@ -1089,12 +1080,10 @@ void ropcie_qp_kick(struct ropcie_qp *qp);
  * ropcie_qp_run() - send, complete, flush: what the state asks for
  * @qp: its lock is held
  * @budget: bytes to send at most, about
- * @after: what to do when the lock is released
  *
  * Return: true when the budget ended before the work.
  */
-bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
-		   struct ropcie_after *after);
+bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget);
 
 /*
  * Wait for space in the lane; qp->lock is held. Return: true when the QP was not
@@ -1118,47 +1107,56 @@ enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);
  * ropcie_qp_send() - send until idle, blocked, or over the budget
  * @qp: its lock is held
  * @budget: bytes to send at most, about
- * @after: what to do when the lock is released
  *
  * Return: true when the budget ended before the work.
  */
-bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget,
-		    struct ropcie_after *after);
+bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget);
 
 /* complete.c */
 /*
  * Completions that are due; an error among them ends the QP. Of an unreliable
  * one it ends the send queue only (IBTA 10.3.1.6). qp->lock is held.
  */
-void ropcie_qp_complete_sends(struct ropcie_qp *qp, struct ropcie_after *after);
+void ropcie_qp_complete_sends(struct ropcie_qp *qp);
 
 /*
  * Flush both queues; qp->lock is held. Return: true when there is more, because
  * somebody posts all the while: the QP is to be run again.
  */
-bool ropcie_qp_flush(struct ropcie_qp *qp, struct ropcie_after *after);
+bool ropcie_qp_flush(struct ropcie_qp *qp);
 
 /*
- * Raise events, and end a QP that has lost a completion; no spin lock of the
- * driver is held.
+ * The consumer will never hear of a work request: its QP is of no more use (IBTA
+ * 11.6.3.2). qp->lock is held.
  */
-void ropcie_qp_after(struct ropcie_qp *qp, struct ropcie_after *after);
+void ropcie_qp_end_lost(struct ropcie_qp *qp);
+
+/* Let go of a QP that may have completed something. */
+static inline void ropcie_qp_unlock(struct ropcie_qp *qp)
+{
+	if (unlikely(qp->lost))
+		ropcie_qp_end_lost(qp);
+	spin_unlock_bh(&qp->lock);
+}
 
 /* Flush all that is in the send queue; qp->lock is held. */
-void ropcie_qp_flush_sends(struct ropcie_qp *qp, struct ropcie_after *after);
+void ropcie_qp_flush_sends(struct ropcie_qp *qp);
 
-/* An asynchronous event to raise when the locks are released. */
-static inline void ropcie_after_event(struct ropcie_after *after,
-				      enum ib_event_type event)
+/* An asynchronous event: a tasklet raises it. */
+static inline void ropcie_qp_event(struct ropcie_qp *qp,
+				   enum ib_event_type event)
 {
-	after->events |= BIT(event);
+	set_bit(event, &qp->events);
+	tasklet_schedule(&qp->raise);
 }
+
+void ropcie_qp_raise(struct tasklet_struct *t);
 
 /*
  * QP to ERR; qp->lock is held. What was queued is flushed in order, the send
  * queue first.
  */
-void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after);
+void ropcie_qp_to_error(struct ropcie_qp *qp);
 
 /* answer.c */
 /**
@@ -1166,12 +1164,10 @@ void ropcie_qp_to_error(struct ropcie_qp *qp, struct ropcie_after *after);
  *	unasked because it has receives again
  * @qp: its lock is held
  * @budget: bytes to send at most, about
- * @after: what to do when the lock is released
  *
  * Rings no doorbell. Return: true when the budget ended before the answers.
  */
-bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget,
-		      struct ropcie_after *after);
+bool ropcie_qp_answer(struct ropcie_qp *qp, u32 budget);
 
 /*
  * Acknowledge what was received, and then answer nothing any more: a QP in ERR
@@ -1244,14 +1240,6 @@ void ropcie_xrc_unpublish(struct ropcie_dev *dev, struct ropcie_srq *srq);
  */
 struct ropcie_srq *ropcie_xrc_find(const struct ropcie_qp *qp, u32 srqn);
 
-/*
- * An event of @qp's shared queue, or of its completion queue, is due: a queue of
- * XRC, which may be destroyed before its QPs, stays until ropcie_qp_after().
- * qp->lock is held.
- */
-void ropcie_xrc_hold(struct ropcie_qp *qp, struct ropcie_after *after);
-void ropcie_xrc_put(struct ropcie_srq *srq);
-
 /* rx.c */
 /*
  * Copy a record's payload to byte @off of a scatter list of memory in @pd;
@@ -1271,13 +1259,13 @@ void ropcie_rx_batch_end(void *ctx, struct ropcie_peer *peer);
  * A request can not be served: the NAK that is owed, and the QP ends (IBTA
  * 9.9.3.1). An unreliable one tells nobody. qp->lock is held.
  */
-void ropcie_qp_refuse(struct ropcie_qp *qp, struct ropcie_after *after);
+void ropcie_qp_refuse(struct ropcie_qp *qp);
 
 /*
  * Complete the receive at the head of the queue; qp->lock is held. @hdr is the
  * last record of its message, or NULL for a failure.
  */
 void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
-			  enum ib_wc_status status, struct ropcie_after *after);
+			  enum ib_wc_status status);
 
 #endif /* ROPCIE_DRIVER_H */

@@ -276,7 +276,7 @@ static void from_datagram(const struct ropcie_qp *qp,
 }
 
 void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
-			  enum ib_wc_status status, struct ropcie_after *after)
+			  enum ib_wc_status status)
 {
 	const struct ropcie_recv_wqe *wqe = ropcie_recv_current(qp);
 	struct ib_wc wc = {
@@ -309,34 +309,33 @@ void ropcie_recv_complete(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 	ropcie_recv_release(qp);
 	cq = to_rcq(ropcie_is_xrc_target(qp) ? qp->srq->ibsrq.ext.cq :
 					       qp->ibqp.recv_cq);
-	ropcie_cq_add(cq, &wc, solicited, after);
-	if (after->overflow[0] == cq || after->overflow[1] == cq)
-		ropcie_xrc_hold(qp, after);
+	if (!ropcie_cq_add(cq, &wc, solicited))
+		qp->lost = true;
 }
 
-void ropcie_qp_refuse(struct ropcie_qp *qp, struct ropcie_after *after)
+void ropcie_qp_refuse(struct ropcie_qp *qp)
 {
 	lockdep_assert_held(&qp->lock);
-	ropcie_qp_answer(qp, ROPCIE_RX_BUDGET, after);
-	ropcie_qp_to_error(qp, after);
+	ropcie_qp_answer(qp, ROPCIE_RX_BUDGET);
+	ropcie_qp_to_error(qp);
 	ropcie_mq_flush(&qp->tx);
 }
 
 /* The peer has no right to the memory that it names. */
-static void deny(struct ropcie_qp *qp, struct ropcie_after *after)
+static void deny(struct ropcie_qp *qp)
 {
 	ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_ACCESS);
 	if (!ropcie_is_reliable(qp))
 		return;
-	ropcie_after_event(after, IB_EVENT_QP_ACCESS_ERR);
-	ropcie_qp_refuse(qp, after);
+	ropcie_qp_event(qp, IB_EVENT_QP_ACCESS_ERR);
+	ropcie_qp_refuse(qp);
 }
 
 /* The request breaks the rules. */
-static void invalid(struct ropcie_qp *qp, struct ropcie_after *after)
+static void invalid(struct ropcie_qp *qp)
 {
-	ropcie_after_event(after, IB_EVENT_QP_REQ_ERR);
-	ropcie_qp_refuse(qp, after);
+	ropcie_qp_event(qp, IB_EVENT_QP_REQ_ERR);
+	ropcie_qp_refuse(qp);
 }
 
 /* The payload is in its place. Return: a receive is complete. */
@@ -376,8 +375,7 @@ static bool turn_to_srq(struct ropcie_qp *qp, u32 srqn)
 	return true;
 }
 
-static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
-		    struct ropcie_after *after)
+static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
 	struct ropcie_rsp_place where;
 	struct ropcie_recv_wqe *wqe;
@@ -387,11 +385,10 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 	if (ropcie_rsp_names_srq(&qp->rsp, &rec->hdr) &&
 	    !turn_to_srq(qp, rec->hdr.srqn)) {
 		ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_INV_REQ);
-		invalid(qp, after);
+		invalid(qp);
 		return;
 	}
-	wqe = ropcie_recv_for(qp, ropcie_rsp_takes_receive(&qp->rsp, &rec->hdr),
-			      after);
+	wqe = ropcie_recv_for(qp, ropcie_rsp_takes_receive(&qp->rsp, &rec->hdr));
 	switch (ropcie_rsp_request(&qp->rsp, &rec->hdr, wqe ? 1 : 0,
 				   wqe ? wqe->length : 0, &where)) {
 	case ROPCIE_RSP_DROP:
@@ -402,49 +399,45 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		if (ret == -EINPROGRESS)
 			break;
 		if (ret) {
-			ropcie_recv_complete(qp, NULL, IB_WC_LOC_PROT_ERR,
-					     after);
+			ropcie_recv_complete(qp, NULL, IB_WC_LOC_PROT_ERR);
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
-			ropcie_qp_refuse(qp, after);
+			ropcie_qp_refuse(qp);
 		} else if ((rec->hdr.flags & ROPCIE_F_INV) &&
 			   !ropcie_mr_inv(qp, rec->hdr.imm, true)) {
 			/* The key is not one that the peer may take away. */
-			ropcie_recv_complete(qp, NULL, IB_WC_REM_INV_REQ_ERR,
-					     after);
-			deny(qp, after);
+			ropcie_recv_complete(qp, NULL, IB_WC_REM_INV_REQ_ERR);
+			deny(qp);
 		} else if (taken(qp, &rec->hdr)) {
-			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS,
-					     after);
+			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS);
 		}
 		break;
 	case ROPCIE_RSP_WRITE:
 		ret = place_remote(qp, &where, rec);
 		if (ret == -EACCES)
-			deny(qp, after);
+			deny(qp);
 		else if (!ret && taken(qp, &rec->hdr))
-			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS,
-					     after);
+			ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS);
 		break;
 	case ROPCIE_RSP_READ:
 		ret = may_read(qp, &rec->hdr);
 		if (ret == -EACCES)
-			deny(qp, after);
+			deny(qp);
 		else if (!ret)
 			fetched(qp, &rec->hdr, 0);
 		break;
 	case ROPCIE_RSP_ATOMIC:
 		ret = execute(qp, &rec->hdr, &orig);
 		if (ret == -EACCES)
-			deny(qp, after);
+			deny(qp);
 		else if (!ret)
 			fetched(qp, &rec->hdr, orig);
 		break;
 	case ROPCIE_RSP_TOO_LONG:
-		ropcie_recv_complete(qp, NULL, IB_WC_LOC_LEN_ERR, after);
-		ropcie_qp_refuse(qp, after);
+		ropcie_recv_complete(qp, NULL, IB_WC_LOC_LEN_ERR);
+		ropcie_qp_refuse(qp);
 		break;
 	case ROPCIE_RSP_INVALID:
-		invalid(qp, after);
+		invalid(qp);
 		break;
 	}
 	if (ret == -EINPROGRESS)
@@ -464,23 +457,21 @@ void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		       const struct ropcie_rec *rec)
 {
 	struct ropcie_qp *qp = container_of(mq, struct ropcie_qp, request_mq);
-	struct ropcie_after after = {};
 	u32 epsn;
 
 	spin_lock_bh(&qp->lock);
 	if (qp->connected && qp->tx.peer == peer &&
 	    ropcie_qp_responds((enum ropcie_qps)qp->state)) {
 		epsn = qp->rsp.epsn;
-		request(qp, rec, &after);
+		request(qp, rec);
 		/* The first that was accepted (IBTA 11.6.3.4). */
 		if (qp->state == IB_QPS_RTR && qp->rsp.epsn != epsn &&
 		    !test_and_set_bit(ROPCIE_QP_COMM_EST, &qp->flags))
-			ropcie_after_event(&after, IB_EVENT_COMM_EST);
+			ropcie_qp_event(qp, IB_EVENT_COMM_EST);
 		if (ropcie_rsp_owes(&qp->rsp))
 			owe_answer(qp);
 	}
-	spin_unlock_bh(&qp->lock);
-	ropcie_qp_after(qp, &after);
+	ropcie_qp_unlock(qp);
 }
 
 /* Data that a READ or an atomic asked for. Return: the QP has to be run. */
@@ -523,18 +514,16 @@ void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
 			const struct ropcie_rec *rec)
 {
 	struct ropcie_qp *qp = container_of(mq, struct ropcie_qp, response_mq);
-	struct ropcie_after after = {};
 	bool more = false;
 
 	spin_lock_bh(&qp->lock);
 	if (qp->connected && qp->tx.peer == peer &&
 	    ropcie_qp_requests((enum ropcie_qps)qp->state) &&
 	    response(qp, rec))
-		more = ropcie_qp_run(qp, ROPCIE_RX_BUDGET, &after);
-	spin_unlock_bh(&qp->lock);
+		more = ropcie_qp_run(qp, ROPCIE_RX_BUDGET);
+	ropcie_qp_unlock(qp);
 	if (more)
 		ropcie_qp_schedule(qp);
-	ropcie_qp_after(qp, &after);
 }
 
 void ropcie_rx_batch_end(void *ctx, struct ropcie_peer *peer)
@@ -548,21 +537,18 @@ void ropcie_rx_batch_end(void *ctx, struct ropcie_peer *peer)
 		return;
 	list = llist_reverse_order(llist_del_all(&dev->answers));
 	llist_for_each_entry_safe(qp, next, list, answer) {
-		struct ropcie_after after = {};
-
 		clear_bit(ROPCIE_QP_ANSWER, &qp->flags);
 		/* What is owed from here on puts the QP on the list again. */
 		smp_mb__after_atomic();
 		more = false;
 		spin_lock_bh(&qp->lock);
 		if (qp->connected) {
-			more = ropcie_qp_answer(qp, ROPCIE_RX_BUDGET, &after);
+			more = ropcie_qp_answer(qp, ROPCIE_RX_BUDGET);
 			ropcie_mq_flush(&qp->tx);
 		}
-		spin_unlock_bh(&qp->lock);
+		ropcie_qp_unlock(qp);
 		if (more)
 			ropcie_qp_schedule(qp);
-		ropcie_qp_after(qp, &after);
 		ropcie_qp_put(qp);
 	}
 }

@@ -90,11 +90,11 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 }
 
 /* A record can not be sent any more; ropcie_qp_peer_down() is to come. */
-static void link_lost(struct ropcie_qp *qp, struct ropcie_after *after)
+static void link_lost(struct ropcie_qp *qp)
 {
 	ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
-	ropcie_qp_to_error(qp, after);
-	ropcie_after_event(after, IB_EVENT_QP_FATAL);
+	ropcie_qp_to_error(qp);
+	ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
 }
 
 /* IBTA 10.6.4.3; what may not be is a memory management operation error. */
@@ -122,7 +122,7 @@ static void execute(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 		ropcie_req_local_error(&qp->req, ROPCIE_WC_MW_BIND_ERR);
 }
 
-bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget, struct ropcie_after *after)
+bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget)
 {
 	enum ropcie_req_verdict verdict;
 	struct ropcie_req_rec rec;
@@ -155,7 +155,7 @@ bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget, struct ropcie_after *after
 			ropcie_req_local_error(&qp->req,
 					       ROPCIE_WC_LOC_PROT_ERR);
 		else if (ret)
-			link_lost(qp, after);
+			link_lost(qp);
 		else
 			ropcie_req_sent(&qp->req, &rec, ktime_get_ns());
 		spent += rec.hdr.frag_len + ROPCIE_SLOT_SIZE;

@@ -63,6 +63,19 @@ static int map_srq(struct ropcie_srq *srq, struct ib_udata *udata)
 	return 0;
 }
 
+static void raise_limit(struct tasklet_struct *t)
+{
+	struct ropcie_srq *srq = from_tasklet(srq, t, limit_reached);
+	struct ib_event event = {
+		.device = srq->ibsrq.device,
+		.element.srq = &srq->ibsrq,
+		.event = IB_EVENT_SRQ_LIMIT_REACHED,
+	};
+
+	if (srq->ibsrq.event_handler)
+		srq->ibsrq.event_handler(&event, srq->ibsrq.srq_context);
+}
+
 int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 		      struct ib_udata *udata)
 {
@@ -89,6 +102,7 @@ int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 		return -EINVAL;
 	if (!atomic_add_unless(&dev->num_srqs, 1, ROPCIE_MAX_SRQ))
 		return -ENOMEM;
+	tasklet_setup(&srq->limit_reached, raise_limit);
 	ret = ropcie_rq_create(&srq->rq, init->attr.max_wr,
 			       init->attr.max_sge);
 	if (!ret && mapped)
@@ -110,6 +124,7 @@ int ropcie_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 
 	if (ibsrq->srq_type == IB_SRQT_XRC)
 		ropcie_xrc_unpublish(dev, srq);
+	tasklet_kill(&srq->limit_reached);
 	ropcie_rq_destroy(&srq->rq);
 	ropcie_shared_put(srq->shared);
 	atomic_dec(&dev->num_srqs);
@@ -220,8 +235,7 @@ int ropcie_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 }
 
 /* Take the oldest receive out. Return: false when there is none. */
-static bool srq_take(struct ropcie_srq *srq, struct ropcie_recv_wqe *wqe,
-		     struct ropcie_after *after)
+static bool srq_take(struct ropcie_srq *srq, struct ropcie_recv_wqe *wqe)
 {
 	struct ropcie_rq *rq = &srq->rq;
 	unsigned long flags;
@@ -239,7 +253,7 @@ static bool srq_take(struct ropcie_srq *srq, struct ropcie_recv_wqe *wqe,
 		left = rq->head - rq->tail + ropcie_uring_ready(&rq->uring);
 		if (left < srq->limit) {
 			srq->limit = 0;
-			after->srq_limit = srq;
+			tasklet_schedule(&srq->limit_reached);
 		}
 	}
 	spin_unlock_irqrestore(&rq->post_lock, flags);
@@ -254,14 +268,11 @@ struct ropcie_recv_wqe *ropcie_recv_current(struct ropcie_qp *qp)
 					  NULL;
 }
 
-struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp,
-					bool take, struct ropcie_after *after)
+struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp, bool take)
 {
 	lockdep_assert_held(&qp->lock);
 	if (take && qp->srq && !qp->holds)
-		qp->holds = srq_take(qp->srq, qp->held, after);
-	if (after->srq_limit)
-		ropcie_xrc_hold(qp, after);
+		qp->holds = srq_take(qp->srq, qp->held);
 	return ropcie_recv_current(qp);
 }
 

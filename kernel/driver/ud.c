@@ -225,8 +225,7 @@ void ropcie_ud_peer_down(struct ropcie_qp *qp, struct ropcie_peer *peer)
  * A datagram for this queue pair. What does not fit, or has no memory yet, is
  * dropped, and the receive stays for the next one (IBTA 9.8.3.2.1).
  */
-static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec,
-		    struct ropcie_after *after)
+static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
 	struct ropcie_recv_wqe *wqe;
 	int ret;
@@ -236,7 +235,7 @@ static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		ropcie_count(qp->dev->counters, ROPCIE_RX_QKEY_VIOLATIONS, 1);
 		return;
 	}
-	wqe = ropcie_recv_for(qp, true, after);
+	wqe = ropcie_recv_for(qp, true);
 	if (!wqe || rec->hdr.frag_len > wqe->length) {
 		ropcie_count(qp->counters, ROPCIE_RX_DATAGRAM_DROPS, 1);
 		return;
@@ -249,22 +248,19 @@ static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec,
 		ropcie_count(qp->counters, ROPCIE_RX_SEND, 1);
 		ropcie_count(qp->counters, ROPCIE_RX_SEND_BYTES,
 			     rec->hdr.frag_len - ROPCIE_GRH_LEN);
-		ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS, after);
+		ropcie_recv_complete(qp, &rec->hdr, IB_WC_SUCCESS);
 	} else {
-		ropcie_recv_complete(qp, NULL, IB_WC_LOC_PROT_ERR, after);
-		ropcie_qp_to_error(qp, after);
+		ropcie_recv_complete(qp, NULL, IB_WC_LOC_PROT_ERR);
+		ropcie_qp_to_error(qp);
 	}
 }
 
 static void receive_locked(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
-	struct ropcie_after after = {};
-
 	spin_lock_bh(&qp->lock);
 	if (qp->connected && ropcie_qp_responds((enum ropcie_qps)qp->state))
-		receive(qp, rec, &after);
-	spin_unlock_bh(&qp->lock);
-	ropcie_qp_after(qp, &after);
+		receive(qp, rec);
+	ropcie_qp_unlock(qp);
 }
 
 void ropcie_rx_datagram(struct ropcie_mq *mq, struct ropcie_peer *peer,

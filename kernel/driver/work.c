@@ -154,37 +154,36 @@ static void check_deadline(struct ropcie_qp *qp)
 }
 
 /* SQD: nothing of what was sent is under way any more (IBTA 10.3.1.5). */
-static void check_drained(struct ropcie_qp *qp, struct ropcie_after *after)
+static void check_drained(struct ropcie_qp *qp)
 {
 	if (qp->state != IB_QPS_SQD || qp->sq_drained ||
 	    !ropcie_req_drained(&qp->req))
 		return;
 	qp->sq_drained = true;
 	if (qp->attr.en_sqd_async_notify)
-		ropcie_after_event(after, IB_EVENT_SQ_DRAINED);
+		ropcie_qp_event(qp, IB_EVENT_SQ_DRAINED);
 }
 
-bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
-		   struct ropcie_after *after)
+bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget)
 {
 	bool more;
 
 	lockdep_assert_held(&qp->lock);
 	if (!qp->connected || qp->state == IB_QPS_RESET)
-		return qp->state == IB_QPS_ERR && ropcie_qp_flush(qp, after);
-	more = ropcie_qp_answer(qp, budget, after);
+		return qp->state == IB_QPS_ERR && ropcie_qp_flush(qp);
+	more = ropcie_qp_answer(qp, budget);
 	ropcie_pull_sends(qp);
 	check_deadline(qp);
-	ropcie_qp_complete_sends(qp, after);
+	ropcie_qp_complete_sends(qp);
 	if (ropcie_qp_requests((enum ropcie_qps)qp->state)) {
-		more |= ropcie_qp_send(qp, budget, after);
-		ropcie_qp_complete_sends(qp, after);
+		more |= ropcie_qp_send(qp, budget);
+		ropcie_qp_complete_sends(qp);
 	}
 	if (qp->state == IB_QPS_ERR)
-		more |= ropcie_qp_flush(qp, after);
+		more |= ropcie_qp_flush(qp);
 	else if (qp->state == IB_QPS_SQE)
-		ropcie_qp_flush_sends(qp, after);
-	check_drained(qp, after);
+		ropcie_qp_flush_sends(qp);
+	check_drained(qp);
 	arm_timer(qp);
 	if (qp->tx.peer)
 		ropcie_mq_flush(&qp->tx);
@@ -193,7 +192,6 @@ bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget,
 
 void ropcie_qp_kick(struct ropcie_qp *qp)
 {
-	struct ropcie_after after = {};
 	bool more;
 
 	/*
@@ -208,11 +206,10 @@ void ropcie_qp_kick(struct ropcie_qp *qp)
 		return;
 	}
 	spin_lock_bh(&qp->lock);
-	more = ropcie_qp_run(qp, ROPCIE_POST_BUDGET, &after);
-	spin_unlock_bh(&qp->lock);
+	more = ropcie_qp_run(qp, ROPCIE_POST_BUDGET);
+	ropcie_qp_unlock(qp);
 	if (more)
 		ropcie_qp_schedule(qp);
-	ropcie_qp_after(qp, &after);
 }
 
 void ropcie_qp_schedule(struct ropcie_qp *qp)
@@ -256,16 +253,14 @@ static struct ropcie_qp *next_ready(struct worker *w, const struct ropcie_cq *cq
 
 static void worker_run(struct ropcie_qp *qp)
 {
-	struct ropcie_after after = {};
 	bool more;
 
 	clear_bit(ROPCIE_QP_QUEUED, &qp->flags);
 	/* Whoever adds work from here on queues the QP again. */
 	smp_mb__after_atomic();
 	spin_lock_bh(&qp->lock);
-	more = ropcie_qp_run(qp, WORKER_BUDGET, &after);
-	spin_unlock_bh(&qp->lock);
-	ropcie_qp_after(qp, &after);
+	more = ropcie_qp_run(qp, WORKER_BUDGET);
+	ropcie_qp_unlock(qp);
 	if (more)
 		ropcie_qp_schedule(qp);
 	ropcie_qp_put(qp);

@@ -29,8 +29,6 @@ int ropcie_xrc_publish(struct ropcie_dev *dev, struct ropcie_srq *srq)
 	u32 *num = &srq->ibsrq.ext.xrc.srq_num;
 	int ret;
 
-	refcount_set(&srq->refs, 1);
-	init_completion(&srq->unused);
 	mutex_lock(&dev->qp_mutex);
 	ret = xa_alloc_cyclic(&dev->xrc_srqs, num, srq, XA_LIMIT(1, MAX_SRQN),
 			      &dev->next_srqn, GFP_KERNEL);
@@ -44,21 +42,18 @@ int ropcie_xrc_publish(struct ropcie_dev *dev, struct ropcie_srq *srq)
  */
 static void forget(struct ropcie_qp *qp, const struct ropcie_srq *srq)
 {
-	struct ropcie_after after = {};
-
 	spin_lock_bh(&qp->lock);
 	if (qp->srq == srq) {
 		if (qp->rsp.in_msg && !qp->rsp.dead && qp->connected &&
 		    ropcie_qp_responds((enum ropcie_qps)qp->state)) {
 			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
-			ropcie_qp_refuse(qp, &after);
-			ropcie_after_event(&after, IB_EVENT_QP_FATAL);
+			ropcie_qp_refuse(qp);
+			ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
 		}
 		qp->holds = false;
 		qp->srq = NULL;
 	}
-	spin_unlock_bh(&qp->lock);
-	ropcie_qp_after(qp, &after);
+	ropcie_qp_unlock(qp);
 }
 
 void ropcie_xrc_unpublish(struct ropcie_dev *dev, struct ropcie_srq *srq)
@@ -74,8 +69,6 @@ void ropcie_xrc_unpublish(struct ropcie_dev *dev, struct ropcie_srq *srq)
 		cond_resched();
 	}
 	mutex_unlock(&dev->qp_mutex);
-	ropcie_xrc_put(srq);
-	wait_for_completion(&srq->unused);
 }
 
 struct ropcie_srq *ropcie_xrc_find(const struct ropcie_qp *qp, u32 srqn)
@@ -85,22 +78,4 @@ struct ropcie_srq *ropcie_xrc_find(const struct ropcie_qp *qp, u32 srqn)
 	lockdep_assert_held(&qp->lock);
 	srq = xa_load(&qp->dev->xrc_srqs, srqn);
 	return srq && srq->ibsrq.ext.xrc.xrcd == qp->ibqp.xrcd ? srq : NULL;
-}
-
-void ropcie_xrc_hold(struct ropcie_qp *qp, struct ropcie_after *after)
-{
-	int slot = after->held[0] ? 1 : 0;
-
-	lockdep_assert_held(&qp->lock);
-	if (!ropcie_is_xrc_target(qp) || after->held[0] == qp->srq ||
-	    WARN_ON_ONCE(after->held[1]))
-		return;
-	refcount_inc(&qp->srq->refs);
-	after->held[slot] = qp->srq;
-}
-
-void ropcie_xrc_put(struct ropcie_srq *srq)
-{
-	if (refcount_dec_and_test(&srq->refs))
-		complete(&srq->unused);
 }
