@@ -99,11 +99,9 @@ static inline u32 ropcie_uring_used(const struct ropcie_uring *ring)
 	return ring->next - smp_load_acquire(&ring->ctl->tail);
 }
 
-/* Fill the next entry, which ropcie_uring_used() has shown to be free. */
-static inline void ropcie_uring_put(struct ropcie_uring *ring,
-				    const void *entry)
+/* The entry at @next is filled, which ropcie_uring_used() has shown to be free. */
+static inline void ropcie_uring_publish(struct ropcie_uring *ring)
 {
-	memcpy(ropcie_uring_at(ring, ring->next), entry, ring->stride);
 	/* Filled before the process sees it. */
 	smp_store_release(&ring->ctl->head, ++ring->next);
 }

@@ -73,7 +73,7 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 
 	if (mapped < 0)
 		return mapped;
-	/* Completions in shared rings have time stamps anyway. */
+	/* Kernel users read no time stamps. */
 	if (attr->flags & ~(mapped ? IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION :
 				     0))
 		return -EOPNOTSUPP;
@@ -88,6 +88,7 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	}
 	spin_lock_init(&cq->lock);
 	tasklet_setup(&cq->notify, cq_notify);
+	cq->timestamps = attr->flags & IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
 	ibcq->cqe = attr->cqe;
 	return 0;
 }
@@ -115,7 +116,7 @@ static void move_completions(struct ropcie_cq *to, const struct ropcie_cq *from,
 		WRITE_ONCE(to->uring.ctl->told,
 			   READ_ONCE(from->uring.ctl->told));
 		WRITE_ONCE(to->uring.ctl->tail, first);
-		/* As in ropcie_uring_put(). */
+		/* As in ropcie_uring_publish(). */
 		smp_store_release(&to->uring.ctl->head, to->uring.next);
 		return;
 	}
@@ -176,24 +177,27 @@ int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 /* In the form that a process reads. */
 static void put_shared(struct ropcie_cq *cq, const struct ib_wc *wc)
 {
-	struct ropcie_abi_cqe cqe = {
+	struct ropcie_abi_cqe *cqe = ropcie_uring_at(&cq->uring, cq->uring.next);
+	u32 flags = 0;
+
+	if (wc->wc_flags & IB_WC_GRH)
+		flags |= ROPCIE_ABI_WC_GRH;
+	if (wc->wc_flags & IB_WC_WITH_IMM)
+		flags |= ROPCIE_ABI_WC_IMM;
+	if (wc->wc_flags & IB_WC_WITH_INVALIDATE)
+		flags |= ROPCIE_ABI_WC_INV;
+	*cqe = (struct ropcie_abi_cqe){
 		.wr_id = wc->wr_id,
-		.timestamp = ktime_get_ns(),
+		.timestamp = cq->timestamps ? ktime_get_ns() : 0,
 		.status = wc->status,
 		.opcode = wc->opcode,
 		.byte_len = wc->byte_len,
 		.imm = wc->ex.invalidate_rkey,
 		.qp_num = wc->qp->qp_num,
 		.src_qp = wc->src_qp,
+		.flags = flags,
 	};
-
-	if (wc->wc_flags & IB_WC_GRH)
-		cqe.flags |= ROPCIE_ABI_WC_GRH;
-	if (wc->wc_flags & IB_WC_WITH_IMM)
-		cqe.flags |= ROPCIE_ABI_WC_IMM;
-	if (wc->wc_flags & IB_WC_WITH_INVALIDATE)
-		cqe.flags |= ROPCIE_ABI_WC_INV;
-	ropcie_uring_put(&cq->uring, &cqe);
+	ropcie_uring_publish(&cq->uring);
 }
 
 /* Of the consumer's requests, a completion takes all (IBTA 11.4.2.2). */

@@ -337,6 +337,7 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
  * @told: @head when the last event was raised; of a mapped queue in @uring
  * @left: the last poll has not taken all that there was
  * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
+ * @timestamps: the process wants to know when
  * @due: bits of enum ropcie_cq_due
  * @notify: calls the consumer, one call at a time and never from his own calls
  */
@@ -353,6 +354,7 @@ struct ropcie_cq {
 	u32 told;
 	bool left;
 	bool overflow;
+	bool timestamps;
 	unsigned long due;
 	struct tasklet_struct notify;
 };

@@ -48,6 +48,11 @@ class Uring : public testing::Test {
     return entry;
   }
 
+  void Put(const Entry& entry) {
+    *static_cast<Entry*>(ropcie_uring_at(&kernel_, kernel_.next)) = entry;
+    ropcie_uring_publish(&kernel_);
+  }
+
   ropcie_abi_ring ctl_{};
   std::array<Entry, kSize> memory_{};
   ropcie_uring kernel_{};
@@ -159,7 +164,7 @@ TEST_F(Uring, StaysInItsMemoryWhateverTheProcessWrites) {
     }
     if (ropcie_uring_used(&kernel_) < kSize) {
       const Entry entry{};
-      ropcie_uring_put(&kernel_, &entry);
+      Put(entry);
     }
   }
 }
@@ -210,7 +215,7 @@ TEST_F(UringThreads, CompletionsArriveWholeAndInOrder) {
         std::this_thread::yield();
       }
       const Entry entry{i, ~i};
-      ropcie_uring_put(&kernel_, &entry);
+      Put(entry);
     }
   });
   for (uint64_t taken = 0; taken < kEntries;) {

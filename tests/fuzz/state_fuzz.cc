@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // The small ones: the states of a queue pair, a ring that a process shares with
 // the kernel and writes to as it likes, the policy of polling.
+#include <cstring>
 #include <vector>
 
 #include "fuzz.h"
@@ -62,7 +63,8 @@ void SharedRing(Input* input) {
       ropcie_uring_release(&ring, ring.next);
     }
     if (ropcie_uring_used(&ring) < kSize) {
-      ropcie_uring_put(&ring, entry.data());
+      std::memcpy(ropcie_uring_at(&ring, ring.next), entry.data(), ring.stride);
+      ropcie_uring_publish(&ring);
     }
     ropcie_uring_want_call(&ring, input->ConsumeBool());
   }

@@ -276,12 +276,18 @@ class MappedCq : public testing::Test {
 
   void TearDown() override { EXPECT_EQ(ropcie_destroy_cq(cq_), 0); }
 
+  static void Put(const ropcie_abi_cqe& cqe) {
+    ropcie_uring* const ring = fake_ring(0);
+    std::memcpy(ropcie_uring_at(ring, ring->next), &cqe, sizeof(cqe));
+    ropcie_uring_publish(ring);
+  }
+
   static void Complete(uint64_t wr_id, uint32_t qp_num = 3) {
     ropcie_abi_cqe cqe{};
     cqe.wr_id = wr_id;
     cqe.qp_num = qp_num;
     ASSERT_LT(ropcie_uring_used(fake_ring(0)), kRing);
-    ropcie_uring_put(fake_ring(0), &cqe);
+    Put(cqe);
   }
 
   std::vector<uint64_t> Poll(int num) {
@@ -383,7 +389,7 @@ TEST_F(MappedCq, CompletionsKeepWhatTheyAre) {
   cqe.qp_num = 5;
   cqe.src_qp = 6;
   cqe.flags = ROPCIE_ABI_WC_GRH | ROPCIE_ABI_WC_IMM;
-  ropcie_uring_put(fake_ring(0), &cqe);
+  Put(cqe);
   ibv_wc wc{};
   ASSERT_EQ(ropcie_poll_cq(cq_, 1, &wc), 1);
   EXPECT_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
@@ -414,7 +420,7 @@ TEST_F(MappedCq, ExtendedPollingReadsTimeStamps) {
   ropcie_abi_cqe cqe{};
   for (uint64_t i = 0; i < 3; ++i) {
     cqe.timestamp = ns(mono) + i;
-    ropcie_uring_put(fake_ring(0), &cqe);
+    Put(cqe);
   }
   ibv_poll_cq_attr poll{};
   ASSERT_EQ(ibv_start_poll(cq, &poll), 0);

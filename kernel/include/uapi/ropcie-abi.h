@@ -24,7 +24,7 @@
  * ib_device_ops.uverbs_abi_ver; shown in /sys/class/infiniband_verbs/.../
  * abi_version. Raised only for a change that feature bits cannot express.
  */
-#define ROPCIE_ABI_VERSION 3
+#define ROPCIE_ABI_VERSION 4
 
 /*
  * The ib_device's driver_id is RDMA_DRIVER_UNKNOWN, which other out-of-tree
@@ -293,7 +293,8 @@ enum ropcie_abi_wc_flag {
 /**
  * struct ropcie_abi_cqe - a completion
  * @wr_id: of the work request
- * @timestamp: when it was written, CLOCK_MONOTONIC, ns
+ * @timestamp: when it was written, CLOCK_MONOTONIC, ns; 0 when the CQ was made without
+ *	IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION
  * @status: enum ibv_wc_status
  * @opcode: enum ibv_wc_opcode
  * @vendor_err: 0

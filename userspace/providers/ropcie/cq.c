@@ -136,6 +136,9 @@ struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 	if (!cq)
 		return NULL;
 
+	/* To the kernel, one kind of time stamp is the other. */
+	if (own.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+		own.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
 	/* A parent domain is nothing to the kernel. */
 	own.comp_mask &= ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_PD;
 	ret = ibv_cmd_create_cq_ex(context, &own, &cq->vcq, &cmd.core,
