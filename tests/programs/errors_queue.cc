@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <thread>
@@ -585,6 +586,50 @@ void Established(ErrorCase& test) {
   test.Step();
 }
 
+uint64_t Now(clockid_t clock) {
+  timespec now{};
+  CheckErrno(clock_gettime(clock, &now) != 0 ? errno : 0, "clock_gettime");
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
+         static_cast<uint64_t>(now.tv_nsec);
+}
+
+// A completion of a CQ that was made with `flag` has the time of `clock`.
+void ExpectStamp(const ErrorCase& test, uint64_t flag, clockid_t clock,
+                 uint64_t (*read)(ibv_cq_ex* cq)) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 16;
+  attr.wc_flags = flag;
+  ibv_cq_ex* const cq = ibv_create_cq_ex(test.device.context.get(), &attr);
+  CheckErrno(cq == nullptr ? errno : 0, "ibv_create_cq_ex");
+  const CqPtr owner(ibv_cq_ex_to_cq(cq));
+  QpConfig config;
+  const QpPtr qp = CreateQp(test.device, owner.get(), owner.get(), &config);
+  ToInit(qp.get(), config);
+  const uint64_t before = Now(clock);
+  ToState(qp.get(), IBV_QPS_ERR);
+  PostRecv(qp.get(), 1, {});  // is flushed
+  ibv_poll_cq_attr poll{};
+  CheckErrno(ibv_start_poll(cq, &poll), "ibv_start_poll");
+  const uint64_t stamp = read(cq);
+  ibv_end_poll(cq);
+  test.report.Expect(before <= stamp && stamp <= Now(clock),
+                     "a completion at " + std::to_string(stamp) +
+                         ", posted after " + std::to_string(before));
+}
+
+void TimeStamps(ErrorCase& test) {
+  ibv_device_attr_ex attr{};
+  CheckErrno(ibv_query_device_ex(test.device.context.get(), nullptr, &attr),
+             "ibv_query_device_ex");
+  if (attr.completion_timestamp_mask == 0) {
+    return;
+  }
+  ExpectStamp(test, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, CLOCK_MONOTONIC,
+              ibv_wc_read_completion_ts);
+  ExpectStamp(test, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+              CLOCK_REALTIME, ibv_wc_read_completion_wallclock_ns);
+}
+
 std::vector<NamedCase> QueueCases() {
   return {
       {"flush in order", FlushInOrder},
@@ -602,6 +647,7 @@ std::vector<NamedCase> QueueCases() {
       {"the null region", NullRegion},
       {"a send queue is drained", Drain},
       {"a message before RTS", Established},
+      {"time stamps", TimeStamps},
       {"QPs are destroyed while their CQ is polled", DestroyWhilePolled},
   };
 }
