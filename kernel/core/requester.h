@@ -277,6 +277,12 @@ static inline u32 ropcie_req_pending(const struct ropcie_requester *req)
 	return smp_load_acquire(&req->head) - READ_ONCE(req->tail);
 }
 
+/* Is there a work request that was not sent, or is to be sent again? */
+static inline bool ropcie_req_unsent(const struct ropcie_requester *req)
+{
+	return req->next != READ_ONCE(req->head);
+}
+
 /* The entry to fill before ropcie_req_post(); needs ropcie_req_space() > 0. */
 static inline struct ropcie_send_wqe *
 ropcie_req_slot(const struct ropcie_requester *req)

@@ -163,10 +163,10 @@ static void rec_spans(const struct ropcie_lane_rx *rx, struct ropcie_rec *rec)
 	u32 off = (u32)rx->pay_head & (rx->geom.bytes - 1);
 	u32 first = min_t(u32, len, rx->geom.bytes - off);
 
-	rec->span[0].base = (void *)(rx->payload + off);
-	rec->span[0].len = first;
-	rec->span[1].base = (void *)rx->payload;
-	rec->span[1].len = len - first;
+	rec->ring[0].base = (void *)(rx->payload + off);
+	rec->ring[0].len = first;
+	rec->ring[1].base = (void *)rx->payload;
+	rec->ring[1].len = len - first;
 	rec->nspan = len > first ? 2 : 1;
 }
 
@@ -186,10 +186,11 @@ int ropcie_lane_recv(struct ropcie_lane_rx *rx, struct ropcie_rec *rec)
 	if (ropcie_wire_decode(&slot, &rec->hdr))
 		return -EBADMSG;
 
+	rec->span = rec->ring;
 	if (ropcie_hdr_inline(&rec->hdr)) {
 		memcpy(rec->inl, slot.inl, sizeof(rec->inl));
-		rec->span[0].base = rec->inl;
-		rec->span[0].len = rec->hdr.frag_len;
+		rec->ring[0].base = rec->inl;
+		rec->ring[0].len = rec->hdr.frag_len;
 		rec->nspan = 1;
 	} else {
 		rec_spans(rx, rec);

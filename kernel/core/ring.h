@@ -97,15 +97,17 @@ struct ropcie_lane_rx {
 /**
  * struct ropcie_rec - one received record
  * @hdr: validated header, private
- * @span: payload in shared memory, at most two runs (the ring may wrap), or
- *	one run in @inl; the bytes may change at any time while they are read
- * @nspan: number of runs used
+ * @span: payload: @nspan runs; the bytes may change at any time while they are read
+ * @nspan: number of runs
+ * @ring: from a lane: runs of shared memory, at most two (the ring may wrap), or one
+ *	in @inl
  * @inl: private copy of a payload that rode in the slot
  */
 struct ropcie_rec {
 	struct ropcie_hdr hdr;
-	struct ropcie_vec span[2];
+	const struct ropcie_vec *span;
 	u32 nspan;
+	struct ropcie_vec ring[2];
 	u8 inl[ROPCIE_SLOT_INLINE];
 };
 

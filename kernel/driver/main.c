@@ -419,7 +419,6 @@ static void init_dev(struct ropcie_dev *dev,
 	xa_init_flags(&dev->ahs, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
 	/* Taken by posters, unlike those of the others. */
 	lockdep_set_class(&dev->ahs.xa_lock, &ahs_lock_key);
-	init_llist_head(&dev->answers);
 	INIT_LIST_HEAD(&dev->blocked);
 	INIT_LIST_HEAD(&dev->wc_names);
 	INIT_LIST_HEAD(&dev->members);

@@ -237,6 +237,7 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	INIT_LIST_HEAD(&qp->windows);
 	INIT_LIST_HEAD(&qp->ready);
 	INIT_LIST_HEAD(&qp->blocked);
+	INIT_LIST_HEAD(&qp->owes);
 	tasklet_setup(&qp->raise, ropcie_qp_raise);
 	refcount_set(&qp->refs, 1);
 	init_completion(&qp->unused);
@@ -286,8 +287,12 @@ static int qp_open(struct ropcie_qp *qp)
 	qp->request_mq.id = ropcie_mq_id(qpn, ROPCIE_MQ_REQUEST);
 	qp->request_mq.recv = ropcie_is_ud(qp) ? ropcie_rx_datagram :
 						 ropcie_rx_request;
+	/* One of XRC turns to another queue with each message: in its time. */
+	if (!ropcie_is_ud(qp) && !ropcie_is_xrc_target(qp))
+		qp->request_mq.take = ropcie_rx_take_request;
 	qp->response_mq.id = ropcie_mq_id(qpn, ROPCIE_MQ_RESPONSE);
 	qp->response_mq.recv = ropcie_rx_response;
+	qp->response_mq.take = ropcie_rx_take_response;
 	if (hears_requests(qp)) {
 		ret = ropcie_mq_open(a, &qp->request_mq);
 		if (ret)
@@ -383,6 +388,7 @@ static void qp_reset(struct ropcie_qp *qp)
 	if (ropcie_is_xrc_target(qp))
 		qp->srq = NULL;
 	clear_bit(ROPCIE_QP_COMM_EST, &qp->flags);
+	clear_bit(ROPCIE_QP_RUNS, &qp->flags);
 	qp->timer_at = 0;
 	ropcie_qp_unlock(qp);
 	/* Events come before the end of the life that they tell of. */

@@ -7,7 +7,8 @@
  * turn off to ud.c.
  *
  * Locks, outermost first. Completion and event handlers are called by tasklets, with
- * none of them held and never in a call of their consumer:
+ * none of them held and never in a call of their consumer. Under qp->lock, a lane's
+ * and another QP's lock may be tried (struct ropcie_mq, take):
  *   dev->qp_mutex   which queue pairs, and queues of XRC, exist; process context
  *   qp->mutex       attributes and transitions of one QP; process context
  *   paging->lock    whose queue pair pages are brought in for; bottom halves off
@@ -25,7 +26,6 @@
 #include <linux/completion.h>
 #include <linux/hrtimer.h>
 #include <linux/idr.h>
-#include <linux/llist.h>
 #include <linux/interrupt.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
@@ -160,7 +160,6 @@ struct ropcie_counters {
  * @num_mrs: regions, under @mr_lock
  * @num_mws: windows, under @mr_lock
  * @mr_lock: guards @mrs
- * @answers: queue pairs that owe an answer at the end of the batch
  * @blocked: queue pairs that wait for space in a lane
  * @blocked_lock: guards @blocked
  */
@@ -198,7 +197,6 @@ struct ropcie_dev {
 	u32 num_mrs;
 	u32 num_mws;
 	spinlock_t mr_lock; /* guards mrs against add and delete */
-	struct llist_head answers;
 	struct list_head blocked;
 	spinlock_t blocked_lock; /* guards blocked */
 };
@@ -444,7 +442,8 @@ struct ropcie_av {
 
 enum ropcie_qp_flag {
 	ROPCIE_QP_QUEUED, /* on a work consumer's list, or run by it */
-	ROPCIE_QP_ANSWER, /* on dev->answers */
+	ROPCIE_QP_OWES, /* on a list of ropcie_settle() */
+	ROPCIE_QP_RUNS, /* is to be run there; else it only answers */
 	ROPCIE_QP_BLOCKED, /* on dev->blocked */
 	ROPCIE_QP_COMM_EST /* that event was raised */
 };
@@ -533,7 +532,8 @@ struct ropcie_paging {
  * @blocked: place on dev->blocked
  * @blocked_peer: peer of the full lane that it waits for
  * @blocked_lane: number of that lane
- * @answer: place on dev->answers
+ * @owes: place on a list of ropcie_settle()
+ * @owes_to: processor whose list that is
  * @refs: queues and lists that hold the QP
  * @unused: completed when @refs falls to zero
  * @timer: the requester's deadline
@@ -583,7 +583,8 @@ struct ropcie_qp {
 	struct list_head blocked;
 	const struct ropcie_peer *blocked_peer;
 	u32 blocked_lane;
-	struct llist_node answer;
+	struct list_head owes;
+	int owes_to;
 	refcount_t refs;
 	struct completion unused;
 	struct hrtimer timer;
@@ -682,6 +683,15 @@ static inline bool ropcie_udata_unknown(struct ib_udata *udata)
 static inline bool ropcie_may_run(void)
 {
 	return !in_hardirq() && !irqs_disabled();
+}
+
+/* Where a time-out of many ticks begins: cheap, and late rather than early. */
+#define ROPCIE_COARSE_NS (16 * TICK_NSEC)
+
+static inline u64 ropcie_timeout_base(u64 timeout_ns)
+{
+	return timeout_ns < ROPCIE_COARSE_NS ? ktime_get_ns() :
+					       ktime_get_coarse_ns() + TICK_NSEC;
 }
 
 /* main.c */
@@ -1114,6 +1124,18 @@ enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);
  */
 bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget);
 
+/* settle.c */
+void ropcie_settle_init(void);
+
+/*
+ * The QP owes answers, or is to be run: ropcie_settle() follows before bottom halves
+ * are on again. qp->lock is held.
+ */
+void ropcie_owe(struct ropcie_qp *qp);
+
+/* Serve those that owe something; bottom halves are off, no QP's lock is held. */
+void ropcie_settle(void);
+
 /* complete.c */
 /*
  * Completions that are due; an error among them ends the QP. Of an unreliable
@@ -1133,12 +1155,20 @@ bool ropcie_qp_flush(struct ropcie_qp *qp);
  */
 void ropcie_qp_end_lost(struct ropcie_qp *qp);
 
-/* Let go of a QP that may have completed something. */
-static inline void ropcie_qp_unlock(struct ropcie_qp *qp)
+/* Let go of a QP, with bottom halves off still: ropcie_settle() follows. */
+static inline void ropcie_qp_leave(struct ropcie_qp *qp)
 {
 	if (unlikely(qp->lost))
 		ropcie_qp_end_lost(qp);
-	spin_unlock_bh(&qp->lock);
+	spin_unlock(&qp->lock);
+}
+
+/* Let go of a QP that may have sent or completed something. */
+static inline void ropcie_qp_unlock(struct ropcie_qp *qp)
+{
+	ropcie_qp_leave(qp);
+	ropcie_settle();
+	local_bh_enable();
 }
 
 /* Flush all that is in the send queue; qp->lock is held. */
@@ -1255,6 +1285,11 @@ void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		       const struct ropcie_rec *rec);
 void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
 			const struct ropcie_rec *rec);
+/* The same for a record of this kernel's, whose sender has his own QP's lock. */
+bool ropcie_rx_take_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
+			    const struct ropcie_rec *rec);
+bool ropcie_rx_take_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
+			     const struct ropcie_rec *rec);
 void ropcie_rx_batch_end(void *ctx, struct ropcie_peer *peer);
 
 /*

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Records that arrive: requests to the responder, acknowledges to the
- * requester, payload to the receive buffers. Runs where ntb_if drains a lane:
- * bottom halves off, the lane's receive lock held.
+ * requester, payload to the receive buffers. Runs where ntb_if drains a lane, or in
+ * the sender's context (ropcie_rx_take_*()): bottom halves off, the lane's receive
+ * lock held.
  */
 #include "odp.h"
 #include "ropcie.h"
@@ -444,50 +445,66 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 		ropcie_rsp_not_there(&qp->rsp);
 }
 
-/* Answers go out once for a whole batch. */
-static void owe_answer(struct ropcie_qp *qp)
+/* A request from @peer; qp->lock is held. */
+static void hear_request(struct ropcie_qp *qp, const struct ropcie_peer *peer,
+			 const struct ropcie_rec *rec)
 {
-	if (test_and_set_bit(ROPCIE_QP_ANSWER, &qp->flags))
+	u32 epsn = qp->rsp.epsn;
+
+	if (!qp->connected || qp->tx.peer != peer ||
+	    !ropcie_qp_responds((enum ropcie_qps)qp->state))
 		return;
-	refcount_inc(&qp->refs);
-	llist_add(&qp->answer, &qp->dev->answers);
+	request(qp, rec);
+	/* The first that was accepted (IBTA 11.6.3.4). */
+	if (qp->state == IB_QPS_RTR && qp->rsp.epsn != epsn &&
+	    !test_and_set_bit(ROPCIE_QP_COMM_EST, &qp->flags))
+		ropcie_qp_event(qp, IB_EVENT_COMM_EST);
+	/* Answers go out once for a whole batch. */
+	if (ropcie_rsp_owes(&qp->rsp))
+		ropcie_owe(qp);
 }
 
 void ropcie_rx_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		       const struct ropcie_rec *rec)
 {
 	struct ropcie_qp *qp = container_of(mq, struct ropcie_qp, request_mq);
-	u32 epsn;
 
-	spin_lock_bh(&qp->lock);
-	if (qp->connected && qp->tx.peer == peer &&
-	    ropcie_qp_responds((enum ropcie_qps)qp->state)) {
-		epsn = qp->rsp.epsn;
-		request(qp, rec);
-		/* The first that was accepted (IBTA 11.6.3.4). */
-		if (qp->state == IB_QPS_RTR && qp->rsp.epsn != epsn &&
-		    !test_and_set_bit(ROPCIE_QP_COMM_EST, &qp->flags))
-			ropcie_qp_event(qp, IB_EVENT_COMM_EST);
-		if (ropcie_rsp_owes(&qp->rsp))
-			owe_answer(qp);
-	}
-	ropcie_qp_unlock(qp);
+	spin_lock(&qp->lock);
+	hear_request(qp, peer, rec);
+	ropcie_qp_leave(qp);
+}
+
+bool ropcie_rx_take_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
+			    const struct ropcie_rec *rec)
+{
+	struct ropcie_qp *qp = container_of(mq, struct ropcie_qp, request_mq);
+
+	/* Taking a key away waits for those who use it: the sender may. */
+	if ((rec->hdr.flags & ROPCIE_F_INV) || !spin_trylock(&qp->lock))
+		return false;
+	hear_request(qp, peer, rec);
+	ropcie_qp_leave(qp);
+	return true;
 }
 
 /* Data that a READ or an atomic asked for. Return: the QP has to be run. */
 static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
-	struct ropcie_rec orig = { .hdr = rec->hdr, .nspan = 1 };
+	struct ropcie_rec orig;
+	struct ropcie_vec value;
 	struct ropcie_req_place at;
-	u64 now = ktime_get_ns();
+	u64 now = ropcie_timeout_base(qp->req.attr.timeout_ns);
 	int ret;
 
 	if (!ropcie_req_data(&qp->req, &rec->hdr, &at, now))
 		return qp->req.error;
 	if (rec->hdr.op == ROPCIE_OP_ATOMIC_RESP) {
+		orig.hdr = rec->hdr;
 		orig.hdr.frag_len = sizeof(orig.hdr.orig);
-		orig.span[0].base = &orig.hdr.orig;
-		orig.span[0].len = sizeof(orig.hdr.orig);
+		value.base = &orig.hdr.orig;
+		value.len = sizeof(orig.hdr.orig);
+		orig.span = &value;
+		orig.nspan = 1;
 		rec = &orig;
 	}
 	ret = ropcie_place(qp, ROPCIE_REQUESTER, qp->ibqp.pd, at.wqe->sge,
@@ -505,9 +522,22 @@ static bool response(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
 	if (rec->hdr.op == ROPCIE_OP_ACK) {
 		ropcie_count(qp->counters, ROPCIE_RX_ACKS + rec->hdr.syndrome, 1);
-		return ropcie_req_response(&qp->req, &rec->hdr, ktime_get_ns());
+		/* The time to wait after an RNR NAK may be much less than a tick. */
+		return ropcie_req_response(&qp->req, &rec->hdr,
+					   rec->hdr.syndrome == ROPCIE_RNR_NAK ?
+						   ktime_get_ns() :
+						   ropcie_timeout_base(qp->req.attr.timeout_ns));
 	}
 	return response_data(qp, rec);
+}
+
+/* An answer from @peer; qp->lock is held. Return: the QP has to be run. */
+static bool hear_response(struct ropcie_qp *qp, const struct ropcie_peer *peer,
+			  const struct ropcie_rec *rec)
+{
+	return qp->connected && qp->tx.peer == peer &&
+	       ropcie_qp_requests((enum ropcie_qps)qp->state) &&
+	       response(qp, rec);
 }
 
 void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
@@ -516,39 +546,34 @@ void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
 	struct ropcie_qp *qp = container_of(mq, struct ropcie_qp, response_mq);
 	bool more = false;
 
-	spin_lock_bh(&qp->lock);
-	if (qp->connected && qp->tx.peer == peer &&
-	    ropcie_qp_requests((enum ropcie_qps)qp->state) &&
-	    response(qp, rec))
+	spin_lock(&qp->lock);
+	if (hear_response(qp, peer, rec))
 		more = ropcie_qp_run(qp, ROPCIE_RX_BUDGET);
-	ropcie_qp_unlock(qp);
+	ropcie_qp_leave(qp);
 	if (more)
 		ropcie_qp_schedule(qp);
 }
 
+bool ropcie_rx_take_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
+			     const struct ropcie_rec *rec)
+{
+	struct ropcie_qp *qp = container_of(mq, struct ropcie_qp, response_mq);
+
+	if (!spin_trylock(&qp->lock))
+		return false;
+	if (hear_response(qp, peer, rec)) {
+		ropcie_qp_complete_sends(qp);
+		if (qp->state != IB_QPS_RTS || ropcie_req_unsent(&qp->req) ||
+		    ropcie_sends_left(qp)) {
+			set_bit(ROPCIE_QP_RUNS, &qp->flags);
+			ropcie_owe(qp);
+		}
+	}
+	ropcie_qp_leave(qp);
+	return true;
+}
+
 void ropcie_rx_batch_end(void *ctx, struct ropcie_peer *peer)
 {
-	struct ropcie_dev *dev = ctx;
-	struct llist_node *list;
-	struct ropcie_qp *qp, *next;
-	bool more;
-
-	if (llist_empty(&dev->answers))
-		return;
-	list = llist_reverse_order(llist_del_all(&dev->answers));
-	llist_for_each_entry_safe(qp, next, list, answer) {
-		clear_bit(ROPCIE_QP_ANSWER, &qp->flags);
-		/* What is owed from here on puts the QP on the list again. */
-		smp_mb__after_atomic();
-		more = false;
-		spin_lock_bh(&qp->lock);
-		if (qp->connected) {
-			more = ropcie_qp_answer(qp, ROPCIE_RX_BUDGET);
-			ropcie_mq_flush(&qp->tx);
-		}
-		ropcie_qp_unlock(qp);
-		if (more)
-			ropcie_qp_schedule(qp);
-		ropcie_qp_put(qp);
-	}
+	ropcie_settle();
 }

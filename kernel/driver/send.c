@@ -157,7 +157,8 @@ bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget)
 		else if (ret)
 			link_lost(qp);
 		else
-			ropcie_req_sent(&qp->req, &rec, ktime_get_ns());
+			ropcie_req_sent(&qp->req, &rec,
+					ropcie_timeout_base(qp->req.attr.timeout_ns));
 		spent += rec.hdr.frag_len + ROPCIE_SLOT_SIZE;
 	}
 	return more;

@@ -3,7 +3,8 @@
  * Work consumers: see that queue pairs are run, and when.
  *
  * A queue pair is run by whoever has reason to: the poster, the receiver of an
- * acknowledge, or one of a small pool of kthreads, always under qp->lock. The
+ * acknowledge, who hands a record over (settle.c), or one of a small pool of kthreads,
+ * always under qp->lock. The
  * kthreads take what may not or can not end in the other contexts: posts with
  * interrupts off, what exceeds the poster's budget, timers, full lanes. Whoever
  * polls an empty CQ helps them with its queue pairs (but targets of XRC, which have
@@ -329,6 +330,7 @@ int ropcie_work_init(void)
 	workers = kcalloc(want, sizeof(*workers), GFP_KERNEL);
 	if (!workers)
 		return -ENOMEM;
+	ropcie_settle_init();
 	for (num_workers = 0; num_workers < want; num_workers++) {
 		struct worker *w = &workers[num_workers];
 

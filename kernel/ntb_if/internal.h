@@ -10,7 +10,8 @@
  *   adapter->identity     no two peers are accepted with one address
  *   lane->rx_lock         receiving half; receive callbacks run under it
  *   lane->tx_lock         sending half
- * The last two are spin locks with bottom halves off. Whoever looks at a lane
+ * The last two are spin locks with bottom halves off. Who sends may try the receive
+ * lock of a lane in the same kernel (lane_hand_over()). Whoever looks at a lane
  * without its lock (ropcie_lane_pending()) does so under RCU: lanes are set up
  * anew only a grace period after they were taken down.
  */
@@ -51,6 +52,9 @@ struct ropcie_backend;
  * @tx_bytes: counter, payload
  * @stalls: counter: the lane was full
  * @tx_doorbells: counter: rung for records
+ * @handed_records: counter: records that went past the lane; under the receive lock
+ *	of the twin's lane
+ * @handed_bytes: counter, their payload
  * @rx_lock: guards the rest
  * @policy: how long @thread spins
  * @rx: receiving half
@@ -88,6 +92,8 @@ struct ropcie_lane {
 	u64 tx_bytes;
 	u64 stalls;
 	u64 tx_doorbells;
+	u64 handed_records;
+	u64 handed_bytes;
 
 	spinlock_t rx_lock ____cacheline_aligned_in_smp;
 	struct ropcie_poll_policy policy;
@@ -112,6 +118,8 @@ struct ropcie_lane {
  * @adapter: whose peer; valid as long as any lane is up
  * @index: number for the backend; not used for the own node
  * @self: the own node: @in and @out are the same memory
+ * @twin: where both ends are in this kernel, what the other end calls this node; of
+ *	the own node itself; else NULL. Stays as long as any lane is up
  * @up: announced to the user and not taken back
  * @nlanes: lanes that both sides have; queues are spread over them
  * @lanes_set: lanes are set up (some time before @up)
@@ -135,6 +143,7 @@ struct ropcie_peer {
 	struct ropcie_adapter *adapter;
 	u32 index;
 	bool self;
+	struct ropcie_peer *twin;
 	bool up;
 	u32 nlanes;
 	bool lanes_set;
@@ -209,6 +218,7 @@ struct ropcie_adapter {
 /* Module parameters (main.c), checked. */
 extern unsigned int ropcie_lanes;
 extern unsigned int ropcie_window_kib;
+extern bool ropcie_direct;
 extern unsigned int ropcie_heartbeat_ms;
 extern unsigned int ropcie_heartbeat_limit_ms;
 extern struct workqueue_struct *ropcie_link_wq;

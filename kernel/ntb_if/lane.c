@@ -58,6 +58,13 @@ static void lane_ring(struct ropcie_lane *lane)
 		lane->peer->adapter->backend->ring(lane->peer, lane->index);
 }
 
+/* Is it up, seen without its lock? Under RCU what it was set up with stays. */
+static bool lane_sends(const struct ropcie_lane *lane)
+{
+	/* Pairs with ropcie_lane_open(). */
+	return smp_load_acquire(&lane->tx_up);
+}
+
 /**
  * ropcie_lane_init() - a lane that is down
  * @lane: lane
@@ -122,7 +129,8 @@ int ropcie_lane_open(struct ropcie_lane *lane,
 	lane->want = 0;
 	lane->rung = 0;
 	lane->stalled = false;
-	lane->tx_up = true;
+	/* Pairs with lane_sends(). */
+	smp_store_release(&lane->tx_up, true);
 	spin_unlock(&lane->tx_lock);
 	spin_unlock_bh(&lane->rx_lock);
 	kvfree(old);
@@ -142,15 +150,16 @@ void ropcie_lane_open_rx(struct ropcie_lane *lane)
 }
 
 /**
- * ropcie_lane_close() - nobody sends or receives any more when it returns
- * @lane: lane; the caller waits for a grace period before it opens it again
+ * ropcie_lane_close() - nobody uses the lane's memory any more when it returns
+ * @lane: lane; the caller waits for a grace period, after which nothing is handed
+ *	over past it either, before it opens it again
  */
 void ropcie_lane_close(struct ropcie_lane *lane)
 {
 	spin_lock_bh(&lane->rx_lock);
 	WRITE_ONCE(lane->rx_up, false);
 	spin_lock(&lane->tx_lock);
-	lane->tx_up = false;
+	WRITE_ONCE(lane->tx_up, false);
 	WRITE_ONCE(lane->stalled, false);
 	spin_unlock(&lane->tx_lock);
 	spin_unlock_bh(&lane->rx_lock);
@@ -185,6 +194,76 @@ static int lane_stall(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
 	return ret;
 }
 
+static struct ropcie_mq *lane_find_mq(struct ropcie_lane *lane, u32 id)
+{
+	struct ropcie_mq **mq = &lane->recent[id & 1];
+
+	lockdep_assert_held(&lane->rx_lock);
+	if (!*mq || (*mq)->id != id)
+		*mq = xa_load(&lane->peer->adapter->mqs, id);
+	return *mq;
+}
+
+/* Both ends have the same life of the link in mind, and nothing is under way. */
+static bool lane_is_clear(const struct ropcie_lane *lane,
+			  const struct ropcie_lane *to)
+{
+	lockdep_assert_held(&to->rx_lock);
+	return to->rx_up && lane->tx.epoch == to->rx.epoch &&
+	       READ_ONCE(lane->tx.head) == to->rx.head;
+}
+
+/* Under the receive lock of @to. */
+static bool lane_offer(struct ropcie_lane *lane, struct ropcie_lane *to,
+		       const struct ropcie_hdr *hdr,
+		       const struct ropcie_vec *vec, u32 nvec)
+{
+	struct ropcie_rec rec ROPCIE_UNINIT;
+	struct ropcie_mq *mq;
+
+	if (!lane_is_clear(lane, to))
+		return false;
+	mq = lane_find_mq(to, hdr->mq);
+	if (!mq || !mq->take)
+		return false;
+	rec.hdr = *hdr;
+	rec.span = vec;
+	rec.nspan = nvec;
+	if (!mq->take(mq, to->peer, &rec))
+		return false;
+	lane->handed_records++;
+	lane->handed_bytes += hdr->frag_len;
+	to->rx_records++;
+	to->rx_bytes += hdr->frag_len;
+	return true;
+}
+
+/*
+ * Both ends are in this kernel: the receiver takes the payload from where the sender
+ * has it. It overtakes nothing, as who sends holds the lock of his queue, and what he
+ * sent before is not in the lane any more; and it waits for nobody. Return: it was
+ * taken.
+ */
+static bool lane_hand_over(struct ropcie_lane *lane,
+			   const struct ropcie_hdr *hdr,
+			   const struct ropcie_vec *vec, u32 nvec)
+{
+	struct ropcie_lane *to;
+	bool taken = false;
+
+	rcu_read_lock();
+	/* The twin stays as long as a lane is up, and a grace period. */
+	if (lane_sends(lane) && in_softirq() && READ_ONCE(ropcie_direct)) {
+		to = &lane->peer->twin->lane[lane->index];
+		if (spin_trylock(&to->rx_lock)) {
+			taken = lane_offer(lane, to, hdr, vec, nvec);
+			spin_unlock(&to->rx_lock);
+		}
+	}
+	rcu_read_unlock();
+	return taken;
+}
+
 /**
  * ropcie_lane_tx_send() - send one record
  * @lane: lane
@@ -199,6 +278,8 @@ int ropcie_lane_tx_send(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
 {
 	int ret = -ENOTCONN;
 
+	if (lane->peer->twin && lane_hand_over(lane, hdr, vec, nvec))
+		return 0;
 	spin_lock_bh(&lane->tx_lock);
 	if (!lane->tx_up)
 		goto out;
@@ -209,7 +290,7 @@ int ropcie_lane_tx_send(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
 		lane->tx_records++;
 		lane->tx_bytes += hdr->frag_len;
 	} else if (ret == -EPROTO) {
-		lane->tx_up = false;
+		WRITE_ONCE(lane->tx_up, false);
 		ropcie_peer_fail(lane->peer, ret);
 		ret = -ENOTCONN;
 	}
@@ -240,13 +321,19 @@ bool ropcie_lane_tx_idle_now(struct ropcie_lane *lane)
  */
 void ropcie_lane_flush(struct ropcie_lane *lane)
 {
+	bool idle;
 	u32 arm;
 
+	/* What it has consumed it need not be told of. */
+	rcu_read_lock();
+	idle = !lane_sends(lane) || ropcie_lane_tx_idle(&lane->tx);
+	rcu_read_unlock();
+	if (idle)
+		return;
 	spin_lock_bh(&lane->tx_lock);
 	if (lane->tx_up) {
 		mb(); /* records before the look at the receiver's wish */
 		arm = le32_to_cpu(READ_ONCE(lane_in(lane)->arm));
-		/* What it has consumed it need not be told of. */
 		if ((arm & 1) && arm != lane->rung &&
 		    !ropcie_lane_tx_idle(&lane->tx)) {
 			lane->rung = arm;
@@ -269,15 +356,12 @@ bool ropcie_lane_pending(const struct ropcie_lane *lane)
 
 static void lane_deliver(struct ropcie_lane *lane, const struct ropcie_rec *rec)
 {
-	struct ropcie_mq **mq = &lane->recent[rec->hdr.mq & 1];
+	struct ropcie_mq *mq = lane_find_mq(lane, rec->hdr.mq);
 
-	lockdep_assert_held(&lane->rx_lock);
-	if (!*mq || (*mq)->id != rec->hdr.mq)
-		*mq = xa_load(&lane->peer->adapter->mqs, rec->hdr.mq);
 	lane->rx_records++;
 	lane->rx_bytes += rec->hdr.frag_len;
-	if (*mq)
-		(*mq)->recv(*mq, lane->peer, rec);
+	if (mq)
+		mq->recv(mq, lane->peer, rec);
 	else
 		lane->rx_unknown++;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Loopback pairs: two adapters back to back in one kernel, each other's window
- * being the other's memory. Everything above runs as it does over an NTB:
- * handshake, heartbeat, lanes, doorbells.
+ * being the other's memory. Handshake, heartbeat, lanes and doorbells run as they
+ * do over an NTB; with ropcie_direct what one end sends may go past the lanes.
  *
  * debugfs ropcie_ntb_if/loopbackN/link cuts (0) and mends (1) the link of a
  * pair.
@@ -85,6 +85,7 @@ static int loopback_open(struct ropcie_peer *peer)
 {
 	struct ropcie_loopback_end *end = peer_end(peer);
 
+	peer->twin = end_peer(end->twin);
 	peer->in = end->window;
 	peer->in_size = loopback_window_bytes();
 	peer->out = end->twin->window;
@@ -96,6 +97,7 @@ static void loopback_close(struct ropcie_peer *peer)
 {
 	peer->in = NULL;
 	peer->out = NULL;
+	peer->twin = NULL;
 }
 
 static int loopback_prepare(struct ropcie_peer *peer)

@@ -27,6 +27,10 @@ unsigned int ropcie_heartbeat_limit_ms = 5000;
 module_param_named(heartbeat_limit_ms, ropcie_heartbeat_limit_ms, uint, 0444);
 MODULE_PARM_DESC(heartbeat_limit_ms, "silence after which a peer is dead (default 5000)");
 
+bool ropcie_direct = true;
+module_param_named(direct, ropcie_direct, bool, 0644);
+MODULE_PARM_DESC(direct, "hand over what a node sends to itself, or over a loopback pair, without a lane where that is possible (default 1)");
+
 static int spin_us = -1;
 module_param(spin_us, int, 0444);
 MODULE_PARM_DESC(spin_us, "how long a receiver spins at most before it sleeps (default: 50, or 0 with fewer than 4 CPUs)");

@@ -28,6 +28,12 @@ struct ropcie_peer;
  *	a poller with bottom halves off and the lane's receive lock held: must not
  *	sleep, must not open or close a message queue. @rec is valid until it
  *	returns. It may send.
+ * @take: the same for what this kernel sends with bottom halves off, in the context
+ *	of ropcie_mq_send(), whose caller may hold the lock of another queue's owner:
+ *	must not wait for anything, but returns false, and the record comes by
+ *	@recv. @batch_end is not called: what the owner has to send in return he
+ *	sends when the caller has let go of his locks. ropcie_mq_close() waits for
+ *	it as for @recv. May be NULL
  * @priv: the owner's
  *
  * Embedded in the owner's object.
@@ -35,6 +41,8 @@ struct ropcie_peer;
 struct ropcie_mq {
 	u32 id;
 	void (*recv)(struct ropcie_mq *mq, struct ropcie_peer *peer,
+		     const struct ropcie_rec *rec);
+	bool (*take)(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		     const struct ropcie_rec *rec);
 	void *priv;
 };

@@ -48,6 +48,7 @@ struct ropcie_peer *ropcie_peer_alloc(struct ropcie_adapter *a, u32 index,
 	peer->adapter = a;
 	peer->index = index;
 	peer->self = self;
+	peer->twin = self ? peer : NULL;
 	mutex_init(&peer->mutex);
 	INIT_DELAYED_WORK(&peer->work, peer_work);
 	for (i = 0; i < ROPCIE_MAX_LANES; i++)

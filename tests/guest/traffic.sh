@@ -3,6 +3,8 @@
 # lab: --nodes 2 -- --quick
 # lab: --nodes 2
 # lab: --nodes 1 --link loopback -- --quick
+# lab: --nodes 1 --link loopback --smp 2 -- --quick
+# lab: --nodes 1 --link loopback --module-params ropcie_ntb_if:direct=0 -- --quick
 # lab-quick: yes
 # lab-kernels: all
 #

@@ -564,7 +564,8 @@ bool Qp::Response(const ropcie_rec& rec) {
   if (rec.hdr.op == ROPCIE_OP_ATOMIC_RESP) {
     value.hdr = rec.hdr;
     value.hdr.frag_len = at.len;
-    value.span[0] = {.base = &value.hdr.orig, .len = at.len};
+    value.ring[0] = {.base = &value.hdr.orig, .len = at.len};
+    value.span = value.ring;
     value.nspan = 1;
     data = &value;
   }
