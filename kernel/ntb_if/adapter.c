@@ -271,12 +271,14 @@ EXPORT_SYMBOL_GPL(ropcie_peer_is_up);
 static void add_lane_stats(struct ropcie_adapter_stats *stats,
 			   const struct ropcie_lane *lane)
 {
-	stats->tx_records += READ_ONCE(lane->tx_records) +
-			     READ_ONCE(lane->handed_records);
+	u64 handed = READ_ONCE(lane->handed_records);
+
+	stats->tx_records += READ_ONCE(lane->tx_records) + handed;
 	stats->tx_bytes += READ_ONCE(lane->tx_bytes) +
 			   READ_ONCE(lane->handed_bytes);
 	stats->rx_records += READ_ONCE(lane->rx_records);
 	stats->rx_bytes += READ_ONCE(lane->rx_bytes);
+	stats->handed_records += handed;
 	stats->doorbells_rung += READ_ONCE(lane->tx_doorbells) +
 				 READ_ONCE(lane->rx_doorbells);
 	stats->lane_stalls += READ_ONCE(lane->stalls);

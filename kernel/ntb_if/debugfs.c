@@ -19,6 +19,7 @@ static void show_counters(struct seq_file *s, struct ropcie_adapter *a)
 	seq_printf(s, "tx_bytes %llu\n", stats.tx_bytes);
 	seq_printf(s, "rx_records %llu\n", stats.rx_records);
 	seq_printf(s, "rx_bytes %llu\n", stats.rx_bytes);
+	seq_printf(s, "handed_records %llu\n", stats.handed_records);
 	seq_printf(s, "doorbells_rung %llu\n", stats.doorbells_rung);
 	seq_printf(s, "doorbells_received %llu\n", stats.doorbells_received);
 	seq_printf(s, "lane_stalls %llu\n", stats.lane_stalls);

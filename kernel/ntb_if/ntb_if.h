@@ -248,6 +248,7 @@ void ropcie_mq_to_peer(struct ropcie_peer *peer, u32 key,
  * @tx_bytes: payload bytes sent
  * @rx_records: records received
  * @rx_bytes: payload bytes received
+ * @handed_records: records of @tx_records that went past the lanes
  * @doorbells_rung: doorbells for records and for space
  * @doorbells_received: doorbells heard, needed or not
  * @lane_stalls: times that a sender met a full lane
@@ -261,6 +262,7 @@ struct ropcie_adapter_stats {
 	u64 tx_bytes;
 	u64 rx_records;
 	u64 rx_bytes;
+	u64 handed_records;
 	u64 doorbells_rung;
 	u64 doorbells_received;
 	u64 lane_stalls;
