@@ -238,28 +238,37 @@ static bool lane_offer(struct ropcie_lane *lane, struct ropcie_lane *to,
 	return true;
 }
 
+/* The same, without the lock; it waits for nobody. */
+static bool lane_try_offer(struct ropcie_lane *lane, struct ropcie_lane *to,
+			   const struct ropcie_hdr *hdr,
+			   const struct ropcie_vec *vec, u32 nvec)
+{
+	bool taken;
+
+	if (!spin_trylock(&to->rx_lock))
+		return false;
+	taken = lane_offer(lane, to, hdr, vec, nvec);
+	spin_unlock(&to->rx_lock);
+	return taken;
+}
+
 /*
  * Both ends are in this kernel: the receiver takes the payload from where the sender
  * has it. It overtakes nothing, as who sends holds the lock of his queue, and what he
- * sent before is not in the lane any more; and it waits for nobody. Return: it was
- * taken.
+ * sent before is not in the lane any more. Return: it was taken.
  */
 static bool lane_hand_over(struct ropcie_lane *lane,
 			   const struct ropcie_hdr *hdr,
 			   const struct ropcie_vec *vec, u32 nvec)
 {
-	struct ropcie_lane *to;
 	bool taken = false;
 
 	rcu_read_lock();
 	/* The twin stays as long as a lane is up, and a grace period. */
-	if (lane_sends(lane) && in_softirq() && READ_ONCE(ropcie_direct)) {
-		to = &lane->peer->twin->lane[lane->index];
-		if (spin_trylock(&to->rx_lock)) {
-			taken = lane_offer(lane, to, hdr, vec, nvec);
-			spin_unlock(&to->rx_lock);
-		}
-	}
+	if (lane_sends(lane) && in_softirq() && READ_ONCE(ropcie_direct))
+		taken = lane_try_offer(lane,
+				       &lane->peer->twin->lane[lane->index],
+				       hdr, vec, nvec);
 	rcu_read_unlock();
 	return taken;
 }
