@@ -78,6 +78,11 @@ uint32_t RandomPsn() {
   return random() & 0xffffff;
 }
 
+// An unreliable queue pair waits for nobody.
+constexpr int kRtrMaskUc =
+    kRtrMask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+constexpr int kRtsMaskUc = IBV_QP_STATE | IBV_QP_SQ_PSN;
+
 }  // namespace
 
 Device OpenDevice(const Side& side) {
@@ -125,7 +130,7 @@ QpPtr CreateQp(const Device& device, ibv_cq* send_cq, ibv_cq* recv_cq,
   init.recv_cq = recv_cq;
   init.cap = config->cap;
   init.srq = config->srq;
-  init.qp_type = IBV_QPT_RC;
+  init.qp_type = config->type;
   init.comp_mask = IBV_QP_INIT_ATTR_PD;
   init.pd = device.pd.get();
   if (config->send_ops != 0) {
@@ -185,10 +190,13 @@ ibv_qp_attr RtsAttr(uint32_t psn, const QpConfig& config) {
 
 void ToRts(ibv_qp* qp, const Device& device, const QpAddress& mine,
            const QpAddress& peer, const QpConfig& config) {
+  const bool reliable = config.type == IBV_QPT_RC;
   ibv_qp_attr attr = RtrAttr(device, peer, config);
-  CheckErrno(ibv_modify_qp(qp, &attr, kRtrMask), "modify QP to RTR");
+  CheckErrno(ibv_modify_qp(qp, &attr, reliable ? kRtrMask : kRtrMaskUc),
+             "modify QP to RTR");
   attr = RtsAttr(mine.psn, config);
-  CheckErrno(ibv_modify_qp(qp, &attr, kRtsMask), "modify QP to RTS");
+  CheckErrno(ibv_modify_qp(qp, &attr, reliable ? kRtsMask : kRtsMaskUc),
+             "modify QP to RTS");
 }
 
 void ToState(ibv_qp* qp, ibv_qp_state state) {

@@ -55,6 +55,7 @@ Device OpenDevice(const Side& side);
 
 // What a QP is created with, and the attributes of its connection.
 struct QpConfig {
+  ibv_qp_type type = IBV_QPT_RC;  // or IBV_QPT_UC
   ibv_qp_cap cap{
       .max_send_wr = 64,
       .max_recv_wr = 64,
@@ -86,7 +87,7 @@ CqPtr CreateCq(const Device& device, int entries,
 MrPtr RegisterMr(const Device& device, void* start, size_t length,
                  int access = IBV_ACCESS_LOCAL_WRITE);
 
-// Creates an RC QP in RESET; config->cap becomes what the device gave.
+// Creates a QP in RESET; config->cap becomes what the device gave.
 QpPtr CreateQp(const Device& device, ibv_cq* send_cq, ibv_cq* recv_cq,
                QpConfig* config);
 

@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 1 --link loopback --smp 2
+# lab-kernels: all
+#
+# What this node sends to itself goes past the lanes, or, with direct=0, through them;
+# whether it is one or the other, and while it changes all the time, nothing is lost,
+# torn or out of order, also of queue pairs whose neighbours are reset and destroyed.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+
+direct=/sys/module/ropcie_ntb_if/parameters/direct
+few=500 # records; all that is run here sends many times more
+
+# total COUNTER: of all adapters.
+total() {
+	cat /sys/kernel/debug/ropcie_ntb_if/*/state |
+		awk -v name="$1" '$1 == name { sum += $2 } END { printf "%.0f\n", sum }'
+}
+
+# seq_naks: answers to records that came out of order, or after one that was lost.
+seq_naks() {
+	cat /sys/class/infiniband/*/ports/1/hw_counters/tx_seq_naks |
+		awk '{ sum += $1 } END { printf "%.0f\n", sum }'
+}
+
+# measure COMMAND...: sets $handed and $others, records that it sent past the lanes and
+# through them.
+measure() {
+	local all naks log=$LAB_OUT/direct.log
+
+	handed=$(total handed_records) all=$(total tx_records) naks=$(seq_naks)
+	"$@" >"$log" 2>&1 || fail "$* with direct=$(<$direct): $(<"$log")"
+	handed=$(($(total handed_records) - handed))
+	others=$(($(total tx_records) - all - handed))
+	naks=$(($(seq_naks) - naks))
+	[ $naks = 0 ] || fail "$*: $naks records came out of order"
+	pass "$* ($handed records handed over, $others others)"
+}
+
+# churn ROUNDS [OPTION...]
+churn() {
+	measure rop_churn --qps 12 --timeout "$patience" --rounds "$@"
+}
+
+# As fast as it can.
+toggle() {
+	while :; do
+		echo 0
+		echo 1
+	done >$direct
+}
+
+toggler=
+restore() {
+	[ -z "$toggler" ] || kill "$toggler" || true
+	echo 1 >$direct
+}
+trap restore EXIT
+
+[ "$(<$direct)" = Y ] || fail "direct is $(<$direct) at first"
+churn 15
+[ "$handed" -gt $few ] || fail "only $handed records were handed over"
+churn 5 --device2 "$RDMA_DEV"
+[ "$handed" -gt $few ] || fail "only $handed records from a device to itself were handed over"
+measure rop_errors --timeout "$patience"
+[ "$handed" -gt $few ] || fail "only $handed records were handed over"
+
+echo 0 >$direct
+churn 5
+[ "$handed" = 0 ] || fail "$handed records were handed over with direct=0"
+[ "$others" -gt $few ] || fail "only $others records were sent with direct=0"
+
+toggle &
+toggler=$!
+for run in "churn 15" "churn 5 --device2 $RDMA_DEV" \
+	"measure rop_traffic --quick --timeout $patience" \
+	"measure rop_many_qps --qps 20 --timeout $patience"; do
+	$run
+	[ "$handed" -gt $few ] || fail "only $handed records were handed over while direct changes"
+	[ "$others" -gt $few ] || fail "only $others were not while direct changes"
+done
+expect_no_user_objects "all of it"
