@@ -4,7 +4,8 @@
 # lab-kernels: all
 #
 # What keys of fast registrations protect, case by case: ropcie_ktest.ko between the two
-# ends of a loopback pair, and from a device to itself.
+# ends of a loopback pair, and from a device to itself; and messages that take the key
+# away that they are sent with.
 set -euo pipefail
 
 root=/sys/kernel/debug/ropcie_ktest
@@ -19,8 +20,18 @@ keys() {
 	[ $word = ok ] || failed=1
 }
 
+# own MESSAGES
+own() {
+	local word=ok
+
+	echo "$1" >"$root/$RDMA_DEV/own" 2>/dev/null || word=FAILED
+	echo "$word: own keys taken away: $(<"$root/$RDMA_DEV/result")"
+	[ $word = ok ] || failed=1
+}
+
 insmod "$MODDIR/ropcie_ktest/ropcie_ktest.ko"
 keys "${RDMA_DEV:?}" "${RDMA_DEV2:?}"
 keys "$RDMA_DEV" "$RDMA_DEV"
+own 400
 rmmod ropcie_ktest
 exit $failed

@@ -171,4 +171,15 @@ int ktest_session_connect(struct ktest_session *s,
 int ktest_session_run(struct ktest_session *s, bool first, u32 rounds);
 void ktest_session_close(struct ktest_session *s);
 
+/**
+ * own_run() - messages that take the key of their own source away
+ * @ibdev: device, of which two queue pairs are connected with each other
+ * @rounds: how many
+ * @stop: somebody sets it to end the test soon
+ * @result: one line says what was done or what is wrong
+ *
+ * Return: 0 or an error.
+ */
+int own_run(struct ib_device *ibdev, u32 rounds, const bool *stop, char *result);
+
 #endif /* ROPCIE_KTEST_H */

@@ -9,9 +9,11 @@
  *           messages went there and back, or fails
  *   keys    write: name of a device, which may be the same; tries what keys of
  *           fast registrations protect, in operations from here to there
+ *   own     write: a number; sends so many messages between two queue pairs of this
+ *           device which take the key away that they are sent with
  *   result  read: one line, PASS or FAIL
  *
- * A test ends with run or keys; the next reading of local begins a new one.
+ * A test ends with run, keys or own; the next reading of local begins a new one.
  */
 #include <linux/debugfs.h>
 #include <linux/etherdevice.h>
@@ -204,6 +206,24 @@ static ssize_t ktest_keys_write(struct file *file, const char __user *buf,
 	return err ? err : len;
 }
 
+static ssize_t ktest_own_write(struct file *file, const char __user *buf,
+			       size_t len, loff_t *pos)
+{
+	struct ktest_device *kt = file->private_data;
+	u32 count;
+	int err;
+
+	err = kstrtou32_from_user(buf, len, 0, &count);
+	if (err)
+		return err;
+	if (mutex_lock_interruptible(&kt->lock))
+		return -EINTR;
+	ktest_end_session(kt);
+	err = own_run(kt->ibdev, count, &kt->stop, kt->result);
+	mutex_unlock(&kt->lock);
+	return err ? err : len;
+}
+
 static ssize_t ktest_result_read(struct file *file, char __user *buf,
 				 size_t len, loff_t *pos)
 {
@@ -242,6 +262,12 @@ static const struct file_operations ktest_keys_fops = {
 	.write = ktest_keys_write,
 };
 
+static const struct file_operations ktest_own_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.write = ktest_own_write,
+};
+
 static const struct file_operations ktest_result_fops = {
 	.owner = THIS_MODULE,
 	.open = simple_open,
@@ -265,6 +291,7 @@ static int ktest_add(struct ib_device *ibdev)
 	debugfs_create_file("remote", 0200, kt->dir, kt, &ktest_remote_fops);
 	debugfs_create_file("run", 0200, kt->dir, kt, &ktest_run_fops);
 	debugfs_create_file("keys", 0200, kt->dir, kt, &ktest_keys_fops);
+	debugfs_create_file("own", 0200, kt->dir, kt, &ktest_own_fops);
 	debugfs_create_file("result", 0400, kt->dir, kt, &ktest_result_fops);
 	ib_set_client_data(ibdev, &ktest_client, kt);
 	return 0;
