@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --no-setup
+# lab: --nodes 1 --smp 2 --no-setup
 #
 # Message queues without verbs: ropcie_mqtest.ko on ropcie_ntb_if.ko. With one
 # node over a loopback pair, whose link is cut and mended as well; with more of
@@ -43,7 +44,7 @@ start() {
 
 stop() {
 	unload ropcie_mqtest
-	dmesg | grep -E 'ropcie_mqtest: (.*pings|.*sent)|link to'
+	dmesg | grep -E 'ropcie_mqtest: .*(pings|sent|taken)|link to'
 	dmesg -C
 	unload ropcie_ntb_if
 	together

@@ -134,9 +134,9 @@ static void mqt_report(struct mqt_adapter *t)
 	struct ropcie_adapter_stats s;
 
 	ropcie_adapter_get_stats(t->a, &s);
-	pr_info("ropcie_mqtest: %s: sent %llu records %llu bytes, received %llu %llu, doorbells %llu rung %llu heard, %llu stalls, %llu unknown, links %llu up %llu lost, %llu protocol errors\n",
+	pr_info("ropcie_mqtest: %s: sent %llu records %llu bytes, handed over %llu, received %llu %llu, doorbells %llu rung %llu heard, %llu stalls, %llu unknown, links %llu up %llu lost, %llu protocol errors\n",
 		ropcie_adapter_name(t->a), s.tx_records, s.tx_bytes,
-		s.rx_records, s.rx_bytes, s.doorbells_rung,
+		s.handed_records, s.rx_records, s.rx_bytes, s.doorbells_rung,
 		s.doorbells_received, s.lane_stalls, s.rx_unknown_mq,
 		s.link_ups, s.link_losses, s.protocol_errors);
 }
@@ -183,6 +183,21 @@ static int mqt_each_peer(int (*fn)(struct mqt_peer *p))
 	return ret;
 }
 
+static int mqt_run_churn(void)
+{
+	int ret = mqt_each_peer(mqt_start_churn);
+	struct mqt_adapter *t;
+	struct mqt_peer *p;
+
+	list_for_each_entry(t, &mqt_adapters, list)
+		if (!ret)
+			ret = mqt_churn(t);
+	list_for_each_entry(t, &mqt_adapters, list)
+		list_for_each_entry(p, &t->peers, list)
+			mqt_stop_churn(p);
+	return ret;
+}
+
 static int mqt_run(const char *what, const struct kernel_param *kp)
 {
 	struct mqt_adapter *t;
@@ -196,7 +211,7 @@ static int mqt_run(const char *what, const struct kernel_param *kp)
 	} else if (sysfs_streq(what, "pings")) {
 		ret = mqt_each_peer(mqt_run_pings);
 	} else if (sysfs_streq(what, "churn")) {
-		ret = mqt_each_peer(mqt_run_churn);
+		ret = mqt_run_churn();
 	}
 	list_for_each_entry(t, &mqt_adapters, list)
 		mqt_report(t);

@@ -55,6 +55,7 @@ struct mqt_flow {
  * @ping: for pings and pongs
  * @pongs: pongs that came
  * @errors: records that were not as they should be
+ * @sender: sends to the queue that opens and closes, or NULL
  * @dead: peer_down was called
  * @space: tx_space calls
  * @wait: for all of that
@@ -68,6 +69,7 @@ struct mqt_peer {
 	struct ropcie_mq_tx ping;
 	u32 pongs;
 	u32 errors;
+	struct task_struct *sender;
 	bool dead;
 	u32 space;
 	wait_queue_head_t wait;
@@ -80,6 +82,8 @@ struct mqt_peer {
  * @mq: queues
  * @churn: queue that opens and closes
  * @churn_open: it may receive
+ * @churn_taken: records that were handed over to it
+ * @churn_received: those that came to it by a lane
  * @lock: guards @peers, which are never freed before the end
  * @peers: peers, dead ones too
  */
@@ -89,6 +93,8 @@ struct mqt_adapter {
 	struct ropcie_mq mq[MQT_CHURN];
 	struct ropcie_mq churn;
 	bool churn_open;
+	atomic_t churn_taken;
+	atomic_t churn_received;
 	spinlock_t lock; /* peers */
 	struct list_head peers;
 };
@@ -104,6 +110,8 @@ void mqt_close_queues(struct mqt_adapter *t);
 int mqt_send_traffic(struct mqt_peer *p);
 int mqt_await_traffic(struct mqt_peer *p);
 int mqt_run_pings(struct mqt_peer *p);
-int mqt_run_churn(struct mqt_peer *p);
+int mqt_start_churn(struct mqt_peer *p);
+int mqt_churn(struct mqt_adapter *t);
+void mqt_stop_churn(struct mqt_peer *p);
 
 #endif /* ROPCIE_MQTEST_H */

@@ -5,6 +5,7 @@
  */
 #include <linux/delay.h>
 #include <linux/hash.h>
+#include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>
 #include <linux/vmalloc.h>
@@ -102,12 +103,31 @@ static void recv_pong(struct ropcie_mq *mq, struct ropcie_peer *peer,
 	wake_up_all(&p->wait);
 }
 
+/* Long enough for ropcie_mq_close() to come in the middle of it. */
+static void be_used(struct mqt_adapter *t)
+{
+	WARN(!READ_ONCE(t->churn_open), "called after ropcie_mq_close()");
+	udelay(5);
+	WARN(!READ_ONCE(t->churn_open), "ropcie_mq_close() has not waited");
+}
+
 static void recv_churn(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		       const struct ropcie_rec *rec)
 {
 	struct mqt_adapter *t = mq->priv;
 
-	WARN(!READ_ONCE(t->churn_open), "called after ropcie_mq_close()");
+	be_used(t);
+	atomic_inc(&t->churn_received);
+}
+
+/* One in four comes by the lane. */
+static bool take_churn(struct ropcie_mq *mq, struct ropcie_peer *peer,
+		       const struct ropcie_rec *rec)
+{
+	struct mqt_adapter *t = mq->priv;
+
+	be_used(t);
+	return atomic_inc_return(&t->churn_taken) % 4;
 }
 
 /* Open all queues but the one that churns. */
@@ -132,6 +152,7 @@ int mqt_open_queues(struct mqt_adapter *t)
 	t->churn.id = mqt_id(MQT_CHURN);
 	t->churn.priv = t;
 	t->churn.recv = recv_churn;
+	t->churn.take = take_churn;
 	return 0;
 }
 
@@ -317,25 +338,70 @@ int mqt_run_pings(struct mqt_peer *p)
 	return ret ?: run_pings(p, true);
 }
 
-/* Open and close a queue while the peer sends to it. */
-int mqt_run_churn(struct mqt_peer *p)
+/* Send to the queue that opens and closes, one record at a time. */
+static int churn_sender(void *arg)
 {
-	struct mqt_adapter *t = p->adapter;
-	u32 i, k;
-	int ret = 0;
+	struct mqt_peer *p = arg;
+	struct ropcie_hdr hdr = {
+		.op = ROPCIE_OP_SEND,
+		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST,
+		.mq = mqt_id(MQT_CHURN),
+		.src_qpn = 32,
+	};
+	int ret;
 
-	for (i = 0; i < mqt_records && !ret; i++) {
+	while (!kthread_should_stop()) {
+		/* As who has records handed over sends. */
+		local_bh_disable();
+		ret = ropcie_mq_send(&p->ping, &hdr, NULL, 0);
+		if (!ret)
+			ropcie_mq_flush(&p->ping);
+		local_bh_enable();
+		do {
+			cond_resched();
+		} while (!kthread_should_stop() &&
+			 !ropcie_mq_delivered(&p->ping));
+	}
+	return 0;
+}
+
+int mqt_start_churn(struct mqt_peer *p)
+{
+	struct task_struct *task = kthread_run(churn_sender, p, "mqt_churn");
+
+	if (IS_ERR(task))
+		return PTR_ERR(task);
+	p->sender = task;
+	return 0;
+}
+
+void mqt_stop_churn(struct mqt_peer *p)
+{
+	if (p->sender)
+		kthread_stop(p->sender);
+	p->sender = NULL;
+}
+
+/* Open and close a queue while all peers send to it. */
+int mqt_churn(struct mqt_adapter *t)
+{
+	int taken = atomic_read(&t->churn_taken);
+	int received = atomic_read(&t->churn_received);
+	u32 i;
+	int ret;
+
+	for (i = 0; i < mqt_records; i++) {
 		WRITE_ONCE(t->churn_open, true);
 		ret = ropcie_mq_open(t->a, &t->churn);
 		if (ret)
-			break;
-		for (k = 0; k < 8 && !ret; k++)
-			ret = send_record(p, &p->ping, MQT_CHURN, k, NULL, 0, 0);
-		ropcie_mq_flush(&p->ping);
+			return ret;
+		usleep_range(20, 60);
 		ropcie_mq_close(t->a, &t->churn);
 		WRITE_ONCE(t->churn_open, false);
 	}
-	pr_info("ropcie_mqtest: churn with %pM: %d\n", ropcie_peer_mac(p->peer),
-		ret);
-	return ret;
+	taken = atomic_read(&t->churn_taken) - taken;
+	received = atomic_read(&t->churn_received) - received;
+	pr_info("ropcie_mqtest: churn of %s: %d taken, %d received\n",
+		ropcie_adapter_name(t->a), taken, received);
+	return taken && received ? 0 : -ENODATA;
 }
