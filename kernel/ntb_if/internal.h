@@ -218,7 +218,7 @@ struct ropcie_adapter {
 /* Module parameters (main.c), checked. */
 extern unsigned int ropcie_lanes;
 extern unsigned int ropcie_window_kib;
-extern bool ropcie_direct;
+extern bool ropcie_hand_over;
 extern unsigned int ropcie_heartbeat_ms;
 extern unsigned int ropcie_heartbeat_limit_ms;
 extern struct workqueue_struct *ropcie_link_wq;

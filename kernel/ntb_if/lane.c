@@ -265,7 +265,7 @@ static bool lane_hand_over(struct ropcie_lane *lane,
 
 	rcu_read_lock();
 	/* The twin stays as long as a lane is up, and a grace period. */
-	if (lane_sends(lane) && in_softirq() && READ_ONCE(ropcie_direct))
+	if (lane_sends(lane) && in_softirq() && READ_ONCE(ropcie_hand_over))
 		taken = lane_try_offer(lane,
 				       &lane->peer->twin->lane[lane->index],
 				       hdr, vec, nvec);

@@ -2,7 +2,7 @@
 /*
  * Loopback pairs: two adapters back to back in one kernel, each other's window
  * being the other's memory. Handshake, heartbeat, lanes and doorbells run as they
- * do over an NTB; with ropcie_direct what one end sends may go past the lanes.
+ * do over an NTB; with ropcie_hand_over what one end sends may go past the lanes.
  *
  * debugfs ropcie_ntb_if/loopbackN/link cuts (0) and mends (1) the link of a
  * pair.

@@ -27,9 +27,9 @@ unsigned int ropcie_heartbeat_limit_ms = 5000;
 module_param_named(heartbeat_limit_ms, ropcie_heartbeat_limit_ms, uint, 0444);
 MODULE_PARM_DESC(heartbeat_limit_ms, "silence after which a peer is dead (default 5000)");
 
-bool ropcie_direct = true;
-module_param_named(direct, ropcie_direct, bool, 0644);
-MODULE_PARM_DESC(direct, "hand over what a node sends to itself, or over a loopback pair, without a lane where that is possible (default 1)");
+bool ropcie_hand_over = true;
+module_param_named(hand_over, ropcie_hand_over, bool, 0644);
+MODULE_PARM_DESC(hand_over, "hand over what a node sends to itself, or over a loopback pair, without a lane where that is possible (default 1)");
 
 static int spin_us = -1;
 module_param(spin_us, int, 0444);

@@ -4,7 +4,7 @@
 # lab: --nodes 2
 # lab: --nodes 1 --link loopback -- --quick
 # lab: --nodes 1 --link loopback --smp 2 -- --quick
-# lab: --nodes 1 --link loopback --module-params ropcie_ntb_if:direct=0 -- --quick
+# lab: --nodes 1 --link loopback --module-params ropcie_ntb_if:hand_over=0 -- --quick
 # lab-quick: yes
 # lab-kernels: all
 #

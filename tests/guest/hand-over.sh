@@ -3,13 +3,13 @@
 # lab: --nodes 1 --link loopback --smp 2
 # lab-kernels: all
 #
-# What this node sends to itself goes past the lanes, or, with direct=0, through them;
+# What this node sends to itself goes past the lanes, or, with hand_over=0, through them;
 # whether it is one or the other, and while it changes all the time, nothing is lost,
 # torn or out of order, also of queue pairs whose neighbours are reset and destroyed.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
-direct=/sys/module/ropcie_ntb_if/parameters/direct
+param=/sys/module/ropcie_ntb_if/parameters/hand_over
 few=500 # records; all that is run here sends many times more
 
 # total COUNTER: of all adapters.
@@ -27,10 +27,10 @@ seq_naks() {
 # measure COMMAND...: sets $handed and $others, records that it sent past the lanes and
 # through them.
 measure() {
-	local all naks log=$LAB_OUT/direct.log
+	local all naks log=$LAB_OUT/hand-over.log
 
 	handed=$(total handed_records) all=$(total tx_records) naks=$(seq_naks)
-	"$@" >"$log" 2>&1 || fail "$* with direct=$(<$direct): $(<"$log")"
+	"$@" >"$log" 2>&1 || fail "$* with hand_over=$(<$param): $(<"$log")"
 	handed=$(($(total handed_records) - handed))
 	others=$(($(total tx_records) - all - handed))
 	naks=$(($(seq_naks) - naks))
@@ -48,17 +48,17 @@ toggle() {
 	while :; do
 		echo 0
 		echo 1
-	done >$direct
+	done >$param
 }
 
 toggler=
 restore() {
 	[ -z "$toggler" ] || kill "$toggler" || true
-	echo 1 >$direct
+	echo 1 >$param
 }
 trap restore EXIT
 
-[ "$(<$direct)" = Y ] || fail "direct is $(<$direct) at first"
+[ "$(<$param)" = Y ] || fail "hand_over is $(<$param) at first"
 churn 15
 [ "$handed" -gt $few ] || fail "only $handed records were handed over"
 churn 5 --device2 "$RDMA_DEV"
@@ -66,10 +66,10 @@ churn 5 --device2 "$RDMA_DEV"
 measure rop_errors --timeout "$patience"
 [ "$handed" -gt $few ] || fail "only $handed records were handed over"
 
-echo 0 >$direct
+echo 0 >$param
 churn 5
-[ "$handed" = 0 ] || fail "$handed records were handed over with direct=0"
-[ "$others" -gt $few ] || fail "only $others records were sent with direct=0"
+[ "$handed" = 0 ] || fail "$handed records were handed over with hand_over=0"
+[ "$others" -gt $few ] || fail "only $others records were sent with hand_over=0"
 
 toggle &
 toggler=$!
@@ -77,7 +77,7 @@ for run in "churn 15" "churn 5 --device2 $RDMA_DEV" \
 	"measure rop_traffic --quick --timeout $patience" \
 	"measure rop_many_qps --qps 20 --timeout $patience"; do
 	$run
-	[ "$handed" -gt $few ] || fail "only $handed records were handed over while direct changes"
-	[ "$others" -gt $few ] || fail "only $others were not while direct changes"
+	[ "$handed" -gt $few ] || fail "only $handed records were handed over while hand_over changes"
+	[ "$others" -gt $few ] || fail "only $others were not while hand_over changes"
 done
 expect_no_user_objects "all of it"
