@@ -215,9 +215,11 @@ void ivntb_bells_set(struct ivntb_dev *ndev, enum ivntb_bells bells,
 	WRITE_ONCE(ndev->bells, bells);
 	ndev->bells_n = n;
 	ndev->bells_count = 0;
-	/* What is late rings now, and what is spurious begins. */
+	/* What is late rings now, and what is spurious begins, or ends. */
 	if (ndev->db_late || bells == IVNTB_BELLS_SPURIOUS)
 		mod_timer(&ndev->bells_timer, jiffies);
+	else
+		del_timer(&ndev->bells_timer);
 	spin_unlock_irqrestore(&ndev->db_lock, flags);
 }
 
