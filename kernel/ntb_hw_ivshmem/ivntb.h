@@ -223,7 +223,8 @@ struct ivntb_stats {
  * @mw_wrap:	Take window indices modulo their number.
  * @mw_lock:	Protects the windows' allocation, and
  * @mw_task:	who last asked for the properties of which window: it will
- *		allocate that one next.
+ *		allocate that one next. With a reference, so that no other task
+ *		gets its place.
  * @mw_hint:	That window.
  */
 struct ivntb_dev {
