@@ -153,16 +153,19 @@ static u64 take_bits(struct ropcie_ntb *port, u64 mask)
 	return taken;
 }
 
+/* Bits that mean other ports are taken too: they would keep the next from interrupting. */
 static void event_doorbell(void *ctx, int vector)
 {
 	struct ropcie_ntb *port = ctx;
-	u64 mask = ntb_db_vector_mask(port->ntb, vector) & port->db_mine;
-	u64 bits = take_bits(port, mask);
+	u64 mask = ntb_db_vector_mask(port->ntb, vector);
+	u64 bits = (take_bits(port, mask) ?: mask) & port->db_mine;
 	u32 i;
 
+	if (!bits)
+		return;
 	rcu_read_lock();
 	for (i = 0; i < port->npeers; i++)
-		event_for_peer(port, i, bits ?: mask);
+		event_for_peer(port, i, bits);
 	rcu_read_unlock();
 }
 
@@ -192,14 +195,15 @@ static int ntb_start(struct ropcie_adapter *a)
 	int ret;
 
 	ntb_db_set_mask(ntb, ntb_db_valid_mask(ntb));
-	ntb_db_clear(ntb, port->db_mine);
+	ntb_db_clear(ntb, ntb_db_valid_mask(ntb));
 	ret = ntb_set_ctx(ntb, port, &ropcie_ntb_events);
 	if (ret)
 		return ret;
 	ropcie_ntb_words_start(port);
 	/* Some topologies can not be switched by this side: not an error. */
 	ntb_link_enable(ntb, NTB_SPEED_AUTO, NTB_WIDTH_AUTO);
-	ntb_db_clear_mask(ntb, port->db_mine);
+	/* Those of other ports too: see event_doorbell(). */
+	ntb_db_clear_mask(ntb, ntb_db_valid_mask(ntb));
 	ntb_link_event(ntb);
 	return 0;
 }
