@@ -368,7 +368,8 @@ void ivntb_db_irq(struct ivntb_vector *vector)
 		} else {
 			bits = 0;
 		}
-		ntb_db_event(&ndev->ntb, index);
+		ndev->stats.db_events++;
+		ntb_db_event(&ndev->ntb, ivntb_family_event(ndev, index));
 	}
 }
 

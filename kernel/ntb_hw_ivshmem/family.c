@@ -215,3 +215,10 @@ u64 ivntb_family_rung(const struct ivntb_dev *ndev, u64 bits)
 		bits = bits << 1 & GENMASK_ULL(2, 0);
 	return bits;
 }
+
+/* The event's number: port 1 of the endpoint counts slots (epf_ntb_cmd_handler()). */
+int ivntb_family_event(const struct ivntb_dev *ndev, int index)
+{
+	return ivntb_is(ndev, IVNTB_BELLS_ARE_INTERRUPTS) ?
+	       index + ivntb_side(ndev) : index;
+}

@@ -187,6 +187,7 @@ struct ivntb_vector {
 /* Counters for debugfs; approximate. */
 struct ivntb_stats {
 	u64 irqs;
+	u64 db_events;
 	u64 db_rung;
 	u64 db_coalesced;
 	u64 db_masked;
@@ -320,6 +321,7 @@ const struct ivntb_family *ivntb_family_find(const char *name);
 int ivntb_family_number(const struct ivntb_dev *ndev);
 void ivntb_family_ops(struct ivntb_dev *ndev, const struct ntb_dev_ops *all);
 u64 ivntb_family_rung(const struct ivntb_dev *ndev, u64 bits);
+int ivntb_family_event(const struct ivntb_dev *ndev, int index);
 
 /* link.c */
 void ivntb_link_init(struct ivntb_dev *ndev);
