@@ -37,6 +37,7 @@
 #define IVNTB_LINK_INSIDE		BIT(7) /* events from within link_enable */
 #define IVNTB_EMPTY_RINGS		BIT(8) /* only the first bit interrupts */
 #define IVNTB_BELLS_ARE_INTERRUPTS	BIT(9) /* no mask, one bit at a time */
+#define IVNTB_BELLS_FOR_ALL		BIT(10) /* all ports see all bits */
 
 /*
  * struct ivntb_family - what a driver of Linux shows of its hardware
@@ -213,6 +214,7 @@ struct ivntb_stats {
  * @cable:	What debugfs has done to the cable.
  * @gone:	Shut down, or another device has taken the port over.
  * @db_lock:	Protects this port's words about doorbells.
+ * @db_filled:	IVNTB_EMPTY_RINGS: bits have been pending since the last look.
  * @bells:	What debugfs has done to the doorbells, with
  * @bells_n:	the number that belongs to it. Under db_lock, as
  * @bells_count:	doorbells rung since then, and
@@ -273,6 +275,7 @@ struct ivntb_dev {
 	/* this port's words about doorbells */
 	spinlock_t db_lock;
 	u64 db_mask;
+	bool db_filled;
 	enum ivntb_bells bells;
 	unsigned int bells_n;
 	unsigned int bells_count;
@@ -340,7 +343,7 @@ int ivntb_link_disable(struct ntb_dev *ntb);
 /* doorbell.c */
 void ivntb_db_init(struct ivntb_dev *ndev);
 void ivntb_db_irq(struct ivntb_vector *vector);
-void ivntb_db_refire(struct ivntb_dev *ndev, u64 bits);
+void ivntb_db_reopen(struct ivntb_dev *ndev);
 void ivntb_bells_timer(struct timer_list *timer);
 void ivntb_bells_set(struct ivntb_dev *ndev, enum ivntb_bells bells,
 		     unsigned int n);
