@@ -10,6 +10,7 @@
  * of them held. Event handlers are called without the spin locks:
  *   dev->qp_mutex   which queue pairs, and queues of XRC, exist; process context
  *   qp->mutex       attributes and transitions of one QP; process context
+ *   pinned->looking which pages of memory on demand are there; process context
  *   paging->lock    whose queue pair pages are brought in for; bottom halves off
  *   qp->lock        both engines of one QP, its state; bottom halves off
  *   qp->sq_lock, rq->post_lock   posters of one queue, and those who take from

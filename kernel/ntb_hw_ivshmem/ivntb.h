@@ -93,8 +93,9 @@ enum ivntb_state {
  * enum ivntb_cable - faults that debugfs can inject
  * @IVNTB_CABLE_IN:	None.
  * @IVNTB_CABLE_OUT:	The link is down, and both sides see it at once.
- * @IVNTB_CABLE_DEAD:	The port says and sees nothing any more, as if its
- *			guest had been stopped or killed.
+ * @IVNTB_CABLE_DEAD:	The port says and sees nothing of the link any more,
+ *			as if its guest had been stopped or killed; doorbells
+ *			and messages go on.
  */
 enum ivntb_cable {
 	IVNTB_CABLE_IN,
