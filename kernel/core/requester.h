@@ -66,13 +66,14 @@ static inline bool ropcie_op_is_local(u8 op)
  * @dest_qpn: DATAGRAM: QP number at the other end
  * @compare_add: CAS: value to compare with; FAA: value to add
  * @swap: CAS: new value; BIND: length
- * @rkey: key of the remote memory, or of the region of a local operation
+ * @rkey: key of the remote memory, or of the region of a local operation; REG_MR:
+ *	that it is to have
  * @access: REG_MR: ROPCIE_ACCESS_*; BIND: IB_ACCESS_*
  * @vlan: DATAGRAM: VLAN identifier, or ROPCIE_NO_VLAN
  * @qkey: DATAGRAM: Q_Key
  * @length: message bytes, sum of the list, at most ROPCIE_MAX_MSG
- * @imm: immediate data, or key to invalidate at the other end; BIND: key of
- *	the region
+ * @imm: immediate data, or key to invalidate at the other end; REG_MR, BIND: key
+ *	of the region, of which REG_MR takes the index only
  * @op: enum ropcie_op of its requests, or enum ropcie_local_op
  * @flags: ROPCIE_WR_*
  * @num_sge: entries of @sge

@@ -225,14 +225,14 @@ bool ropcie_mr_unused(struct ropcie_mr *mr)
 }
 
 /* Return: -EAGAIN when somebody uses it still. dev->mr_lock is held. */
-static int fast_register(struct ropcie_qp *qp, u32 key, u32 access)
+static int fast_register(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {
 	struct ropcie_mr_fast fast = {
-		.key = key,
+		.key = wqe->rkey,
 		.pd = to_rpd(qp->ibqp.pd)->num,
-		.access = access,
+		.access = wqe->access,
 	};
-	struct ropcie_mr *mr = find_dynamic(qp->dev, key);
+	struct ropcie_mr *mr = find_dynamic(qp->dev, wqe->imm);
 	void **before;
 
 	if (!mr || !mr->num_pages)
@@ -252,14 +252,14 @@ static int fast_register(struct ropcie_qp *qp, u32 key, u32 access)
 	return 0;
 }
 
-bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access)
+bool ropcie_mr_reg(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {
 	struct ropcie_dev *dev = qp->dev;
 	int ret;
 
 	do {
 		spin_lock_bh(&dev->mr_lock);
-		ret = fast_register(qp, key, access);
+		ret = fast_register(qp, wqe);
 		spin_unlock_bh(&dev->mr_lock);
 		cpu_relax();
 	} while (ret == -EAGAIN);

@@ -46,13 +46,13 @@ static bool has_opcode(const struct ropcie_qp *qp, u32 opcode)
 	}
 }
 
-/* IBTA 10.6.4.3: the consumer chooses the tag, and the region has the index. */
+/* The region may be gone when it is its turn: what is kept of it is its index. */
 static int fill_reg(const struct ib_reg_wr *wr, struct ropcie_send_wqe *wqe)
 {
-	if ((wr->key ^ wr->mr->rkey) & ~ROPCIE_MR_TAG_MASK ||
-	    wr->access & ~(int)(ROPCIE_MR_ACCESS | IB_ACCESS_OPTIONAL))
+	if (wr->access & ~(int)(ROPCIE_MR_ACCESS | IB_ACCESS_OPTIONAL))
 		return -EINVAL;
 	wqe->op = ROPCIE_LOCAL_REG_MR;
+	wqe->imm = wr->mr->rkey;
 	wqe->rkey = wr->key;
 	wqe->access = wr->access & ROPCIE_MR_ACCESS;
 	return 0;

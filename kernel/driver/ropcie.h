@@ -11,6 +11,7 @@
  * and another QP's lock may be tried (struct ropcie_mq, take):
  *   dev->qp_mutex   which queue pairs, and queues of XRC, exist; process context
  *   qp->mutex       attributes and transitions of one QP; process context
+ *   pinned->looking which pages of memory on demand are there; process context
  *   paging->lock    whose queue pair pages are brought in for; bottom halves off
  *   qp->lock        both engines of one QP, its state; bottom halves off
  *   qp->sq_lock, rq->post_lock   posters of one queue, and those who take from
@@ -884,12 +885,11 @@ int ropcie_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int nents,
 /**
  * ropcie_mr_reg() - give a region the memory that was mapped to it (REG_MR)
  * @qp: queue pair that asks; its lock is held
- * @key: key that the region gets
- * @access: ROPCIE_ACCESS_*
+ * @wqe: the region's index, the key that it gets, and its rights
  *
  * Return: false when that may not be.
  */
-bool ropcie_mr_reg(struct ropcie_qp *qp, u32 key, u32 access);
+bool ropcie_mr_reg(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe);
 
 /**
  * ropcie_mr_inv() - take its memory away (LOCAL_INV, SEND_WITH_INV)

@@ -104,7 +104,7 @@ static void execute(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 
 	switch (wqe->op) {
 	case ROPCIE_LOCAL_REG_MR:
-		ok = ropcie_mr_reg(qp, wqe->rkey, wqe->access);
+		ok = ropcie_mr_reg(qp, wqe);
 		break;
 	case ROPCIE_LOCAL_INV:
 		ok = ropcie_mr_inv(qp, wqe->rkey, false);

@@ -60,6 +60,8 @@ static int ivntb_info_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "interrupts %llu, doorbells rung %llu (still pending %llu, masked %llu)\n",
 		   stats->irqs, stats->db_rung, stats->db_coalesced,
 		   stats->db_masked);
+	seq_printf(seq, "doorbell vectors %d, events %llu\n",
+		   ntb_db_vector_count(&ndev->ntb), stats->db_events);
 	seq_printf(seq, "doorbells spoilt %llu\n", stats->db_faults);
 	seq_printf(seq, "links up %llu times, down %llu times\n",
 		   stats->link_ups, stats->link_downs);

@@ -12,8 +12,9 @@
  * ports, every bit reaches the one peer. With more, bit b reaches port
  * b % ports, so port p is rung with bit p (what ntb_pingpong and ntb_perf
  * expect of hardware with several ports), or p + ports * n for any n that
- * fits; the peer sees the bit under the number that was rung. Bits of a
- * peer whose link is down are lost, as on hardware.
+ * fits; the peer sees the bit under the number that was rung. With
+ * IVNTB_BELLS_FOR_ALL all of them see it. Bits of a peer whose link is down are
+ * lost, as on hardware.
  *
  * Which interrupt a bit raises: the bits that reach a port are dealt to its
  * vectors in turn, so with v vectors that is vector b % v, or with more than
@@ -58,14 +59,16 @@ static u64 ivntb_db_pending(struct ivntb_dev *ndev)
 	return pending & ndev->db_valid;
 }
 
-static void ivntb_db_clear_from(struct ivntb_dev *ndev, int port, u64 bits)
+/* Return: what is still pending. */
+static u64 ivntb_db_clear_from(struct ivntb_dev *ndev, int port, u64 bits)
 {
 	u64 *cleared = &ndev->self->pair[port].db_cleared;
+	u64 pending = ivntb_db_pending_from(ndev, port);
 
 	lockdep_assert_held(&ndev->db_lock);
 
-	WRITE_ONCE(*cleared, *cleared ^
-			     (bits & ivntb_db_pending_from(ndev, port)));
+	WRITE_ONCE(*cleared, *cleared ^ (bits & pending));
+	return pending & ~bits & ndev->db_valid;
 }
 
 /*
@@ -82,7 +85,7 @@ void ivntb_db_reset(struct ivntb_dev *ndev, struct ivntb_peer *peer)
 }
 
 /* Rings bits that are pending and not masked once more, at this port. */
-void ivntb_db_refire(struct ivntb_dev *ndev, u64 bits)
+static void ivntb_db_refire(struct ivntb_dev *ndev, u64 bits)
 {
 	/*
 	 * Against a peer that has latched a bit and found it masked: either it
@@ -91,6 +94,20 @@ void ivntb_db_refire(struct ivntb_dev *ndev, u64 bits)
 	mb();
 	bits &= ivntb_db_pending(ndev) & ~READ_ONCE(ndev->db_mask);
 	ivntb_db_interrupt(ndev, bits, ndev->ivpos, ndev->vector_count);
+}
+
+/*
+ * The client is shown the bits of other peers than before: peers have come or
+ * gone, and with them what had been the first bit of IVNTB_EMPTY_RINGS.
+ */
+void ivntb_db_reopen(struct ivntb_dev *ndev)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&ndev->db_lock, flags);
+	ndev->db_filled = false;
+	spin_unlock_irqrestore(&ndev->db_lock, flags);
+	ivntb_db_refire(ndev, ndev->db_valid);
 }
 
 static void ivntb_ring(struct ivntb_dev *ndev, int port, u64 bits, u32 ivpos,
@@ -114,10 +131,9 @@ static void ivntb_ring(struct ivntb_dev *ndev, int port, u64 bits, u32 ivpos,
 	/* Latched before we look at the mask; see ivntb_db_refire(). */
 	mb();
 	masked = fresh & READ_ONCE(hdr->db_mask);
-	if (ivntb_is(ndev, IVNTB_EMPTY_RINGS) &&
-	    (*rung ^ READ_ONCE(hdr->pair[ndev->port].db_cleared)) & ~fresh &
-	    ~READ_ONCE(hdr->db_mask))
-		masked = fresh;
+	/* It is the receiver that knows if its register was empty. */
+	if (ivntb_is(ndev, IVNTB_EMPTY_RINGS))
+		masked = 0;
 	if (ivntb_is(ndev, IVNTB_BELLS_ARE_INTERRUPTS)) {
 		fresh = bits;
 		masked = 0;
@@ -215,9 +231,11 @@ void ivntb_bells_set(struct ivntb_dev *ndev, enum ivntb_bells bells,
 	WRITE_ONCE(ndev->bells, bells);
 	ndev->bells_n = n;
 	ndev->bells_count = 0;
-	/* What is late rings now, and what is spurious begins. */
+	/* What is late rings now, and what is spurious begins, or ends. */
 	if (ndev->db_late || bells == IVNTB_BELLS_SPURIOUS)
 		mod_timer(&ndev->bells_timer, jiffies);
+	else
+		del_timer(&ndev->bells_timer);
 	spin_unlock_irqrestore(&ndev->db_lock, flags);
 }
 
@@ -296,11 +314,15 @@ int ivntb_db_clear(struct ntb_dev *ntb, u64 bits)
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	u64 open = READ_ONCE(ndev->link_open);
 	unsigned long flags;
+	u64 left;
 
 	spin_lock_irqsave(&ndev->db_lock, flags);
-	ivntb_db_clear_from(ndev, ndev->port, bits);
+	left = ivntb_db_clear_from(ndev, ndev->port, bits);
 	for (; open; open &= open - 1)
-		ivntb_db_clear_from(ndev, ndev->peers[__ffs64(open)].port, bits);
+		left |= ivntb_db_clear_from(ndev, ndev->peers[__ffs64(open)].port,
+					    bits);
+	if (!left)
+		ndev->db_filled = false;
 	/* What is announced from now on sets the bit anew. */
 	mb();
 	spin_unlock_irqrestore(&ndev->db_lock, flags);
@@ -314,10 +336,16 @@ u64 ivntb_db_read_mask(struct ntb_dev *ntb)
 
 static void ivntb_db_write_mask(struct ivntb_dev *ndev, u64 set, u64 clear)
 {
+	u64 mask, pending;
 	unsigned long flags;
 
 	spin_lock_irqsave(&ndev->db_lock, flags);
-	WRITE_ONCE(ndev->db_mask, (ndev->db_mask | set) & ~clear);
+	mask = (ndev->db_mask | set) & ~clear;
+	pending = ivntb_db_pending(ndev);
+	/* What is unmasked may interrupt, if nothing that was not masked is there. */
+	if (pending & ~mask && !(pending & ~ndev->db_mask))
+		ndev->db_filled = false;
+	WRITE_ONCE(ndev->db_mask, mask);
 	WRITE_ONCE(ndev->self->db_mask, ndev->db_mask);
 	spin_unlock_irqrestore(&ndev->db_lock, flags);
 }
@@ -351,14 +379,35 @@ int ivntb_db_clear_mask(struct ntb_dev *ntb, u64 bits)
 	return 0;
 }
 
+/*
+ * IVNTB_EMPTY_RINGS: bits interrupt when nothing was pending before, of any peer
+ * and masked or not. This port is told of each bit, and ivntb_db_clear() says when
+ * nothing was.
+ */
+static u64 ivntb_db_first(struct ivntb_dev *ndev)
+{
+	u64 pending, bits;
+
+	spin_lock(&ndev->db_lock);
+	pending = ivntb_db_pending(ndev);
+	bits = ndev->db_filled ? 0 : pending & ~ndev->db_mask;
+	ndev->db_filled = pending;
+	spin_unlock(&ndev->db_lock);
+	return bits;
+}
+
 /* Hard interrupt context. */
 void ivntb_db_irq(struct ivntb_vector *vector)
 {
 	struct ivntb_dev *ndev = vector->ndev;
-	u64 bits = ivntb_db_pending(ndev) & ~READ_ONCE(ndev->db_mask) &
-		   vector->db_bits;
 	int index = vector->index;
+	u64 bits;
 
+	if (ivntb_is(ndev, IVNTB_EMPTY_RINGS))
+		bits = ivntb_db_first(ndev);
+	else
+		bits = ivntb_db_pending(ndev) & ~READ_ONCE(ndev->db_mask) &
+		       vector->db_bits;
 	while (bits) {
 		if (ndev->family->vector_bits) {
 			index = __ffs64(bits) / ndev->family->vector_bits;
@@ -366,7 +415,8 @@ void ivntb_db_irq(struct ivntb_vector *vector)
 		} else {
 			bits = 0;
 		}
-		ntb_db_event(&ndev->ntb, index);
+		ndev->stats.db_events++;
+		ntb_db_event(&ndev->ntb, ivntb_family_event(ndev, index));
 	}
 }
 
@@ -393,7 +443,8 @@ void ivntb_db_init(struct ivntb_dev *ndev)
 		port = ndev->peers[pidx].port;
 		reach = 0;
 		for (bit = 0; bit < IVNTB_DB_BITS; bit++)
-			if (ndev->ports == 2 || bit % ndev->ports == port)
+			if (ndev->ports == 2 || bit % ndev->ports == port ||
+			    ivntb_is(ndev, IVNTB_BELLS_FOR_ALL))
 				reach |= BIT_ULL(bit);
 		ndev->peers[pidx].db_bits = reach;
 	}

@@ -93,7 +93,8 @@ static const struct ivntb_family ivntb_families[] = {
 	/*
 	 * drivers/ntb/hw/idt/ntb_hw_idt.c, with windows of a lookup table: the
 	 * sender translates, and whole windows only (idt_scan_mws()). One
-	 * interrupt, when the doorbell register was empty (idt_db_isr()).
+	 * interrupt, when the doorbell register was empty (idt_db_isr()), which
+	 * all ports have in common ("5. Doorbell operations").
 	 */
 	{
 		.name = "idt",
@@ -107,7 +108,7 @@ static const struct ivntb_family ivntb_families[] = {
 		.vector_bits = 32,
 		.flags = IVNTB_PORT_NUMBERS | IVNTB_READ_MASK |
 			 IVNTB_SENDER_TRANSLATES | IVNTB_WHOLE_WINDOWS |
-			 IVNTB_EMPTY_RINGS,
+			 IVNTB_EMPTY_RINGS | IVNTB_BELLS_FOR_ALL,
 	},
 	/*
 	 * drivers/ntb/hw/epf/ntb_hw_epf.c at port 0, with 16 interrupts; at
@@ -214,4 +215,11 @@ u64 ivntb_family_rung(const struct ivntb_dev *ndev, u64 bits)
 	if (ndev->port == 0)
 		bits = bits << 1 & GENMASK_ULL(2, 0);
 	return bits;
+}
+
+/* The event's number: port 1 of the endpoint counts slots (epf_ntb_cmd_handler()). */
+int ivntb_family_event(const struct ivntb_dev *ndev, int index)
+{
+	return ivntb_is(ndev, IVNTB_BELLS_ARE_INTERRUPTS) ?
+	       index + ivntb_side(ndev) : index;
 }

@@ -37,6 +37,7 @@
 #define IVNTB_LINK_INSIDE		BIT(7) /* events from within link_enable */
 #define IVNTB_EMPTY_RINGS		BIT(8) /* only the first bit interrupts */
 #define IVNTB_BELLS_ARE_INTERRUPTS	BIT(9) /* no mask, one bit at a time */
+#define IVNTB_BELLS_FOR_ALL		BIT(10) /* all ports see all bits */
 
 /*
  * struct ivntb_family - what a driver of Linux shows of its hardware
@@ -92,8 +93,9 @@ enum ivntb_state {
  * enum ivntb_cable - faults that debugfs can inject
  * @IVNTB_CABLE_IN:	None.
  * @IVNTB_CABLE_OUT:	The link is down, and both sides see it at once.
- * @IVNTB_CABLE_DEAD:	The port says and sees nothing any more, as if its
- *			guest had been stopped or killed.
+ * @IVNTB_CABLE_DEAD:	The port says and sees nothing of the link any more,
+ *			as if its guest had been stopped or killed; doorbells
+ *			and messages go on.
  */
 enum ivntb_cable {
 	IVNTB_CABLE_IN,
@@ -187,6 +189,7 @@ struct ivntb_vector {
 /* Counters for debugfs; approximate. */
 struct ivntb_stats {
 	u64 irqs;
+	u64 db_events;
 	u64 db_rung;
 	u64 db_coalesced;
 	u64 db_masked;
@@ -212,6 +215,7 @@ struct ivntb_stats {
  * @cable:	What debugfs has done to the cable.
  * @gone:	Shut down, or another device has taken the port over.
  * @db_lock:	Protects this port's words about doorbells.
+ * @db_filled:	IVNTB_EMPTY_RINGS: bits have been pending since the last look.
  * @bells:	What debugfs has done to the doorbells, with
  * @bells_n:	the number that belongs to it. Under db_lock, as
  * @bells_count:	doorbells rung since then, and
@@ -223,7 +227,8 @@ struct ivntb_stats {
  * @mw_wrap:	Take window indices modulo their number.
  * @mw_lock:	Protects the windows' allocation, and
  * @mw_task:	who last asked for the properties of which window: it will
- *		allocate that one next.
+ *		allocate that one next. With a reference, so that no other task
+ *		gets its place.
  * @mw_hint:	That window.
  */
 struct ivntb_dev {
@@ -271,6 +276,7 @@ struct ivntb_dev {
 	/* this port's words about doorbells */
 	spinlock_t db_lock;
 	u64 db_mask;
+	bool db_filled;
 	enum ivntb_bells bells;
 	unsigned int bells_n;
 	unsigned int bells_count;
@@ -319,6 +325,7 @@ const struct ivntb_family *ivntb_family_find(const char *name);
 int ivntb_family_number(const struct ivntb_dev *ndev);
 void ivntb_family_ops(struct ivntb_dev *ndev, const struct ntb_dev_ops *all);
 u64 ivntb_family_rung(const struct ivntb_dev *ndev, u64 bits);
+int ivntb_family_event(const struct ivntb_dev *ndev, int index);
 
 /* link.c */
 void ivntb_link_init(struct ivntb_dev *ndev);
@@ -337,7 +344,7 @@ int ivntb_link_disable(struct ntb_dev *ntb);
 /* doorbell.c */
 void ivntb_db_init(struct ivntb_dev *ndev);
 void ivntb_db_irq(struct ivntb_vector *vector);
-void ivntb_db_refire(struct ivntb_dev *ndev, u64 bits);
+void ivntb_db_reopen(struct ivntb_dev *ndev);
 void ivntb_bells_timer(struct timer_list *timer);
 void ivntb_bells_set(struct ivntb_dev *ndev, enum ivntb_bells bells,
 		     unsigned int n);

@@ -192,7 +192,8 @@ void ivntb_link_work(struct work_struct *work)
 	struct ivntb_dev *ndev = container_of(work, struct ivntb_dev, link_work);
 	struct ivntb_peer *peer;
 	u64 down = 0;
-	bool tell, opened;
+	u64 opened;
+	bool tell;
 	int pidx;
 
 	spin_lock_irq(&ndev->link_lock);
@@ -223,10 +224,10 @@ void ivntb_link_work(struct work_struct *work)
 	WRITE_ONCE(ndev->link_open, ndev->link_told & ndev->link_up);
 	spin_unlock_irq(&ndev->link_lock);
 
-	if (opened) {
-		ivntb_db_refire(ndev, ndev->db_valid);
+	if (down || opened)
+		ivntb_db_reopen(ndev);
+	if (opened)
 		ivntb_msg_refire(ndev);
-	}
 }
 
 /* Another device that calls itself the same port would write our words. */

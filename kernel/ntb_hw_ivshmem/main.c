@@ -409,7 +409,10 @@ static void ivntb_remove(struct pci_dev *pdev)
 /* Reboot or kexec: the peers need not wait for the heartbeat to run out. */
 static void ivntb_shutdown(struct pci_dev *pdev)
 {
-	ivntb_link_stop(pci_get_drvdata(pdev));
+	struct ivntb_dev *ndev = pci_get_drvdata(pdev);
+
+	ivntb_bells_stop(ndev);
+	ivntb_link_stop(ndev);
 }
 
 static const struct pci_device_id ivntb_pci_ids[] = {

@@ -16,6 +16,7 @@
 #include <linux/dma-map-ops.h>
 #include <linux/io.h>
 #include <linux/log2.h>
+#include <linux/sched/task.h>
 #include <linux/sizes.h>
 
 #include "ivntb.h"
@@ -71,14 +72,18 @@ int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	struct ivntb_window *window = ivntb_window_get(ndev, pidx, widx);
+	struct task_struct *task;
 	unsigned long flags;
 
 	if (!window)
 		return -EINVAL;
+	task = get_task_struct(current);
 	spin_lock_irqsave(&ndev->mw_lock, flags);
-	ndev->mw_task = current;
+	swap(ndev->mw_task, task);
 	ndev->mw_hint = window;
 	spin_unlock_irqrestore(&ndev->mw_lock, flags);
+	if (task)
+		put_task_struct(task);
 
 	if (addr_align)
 		*addr_align = ivntb_is(ndev, IVNTB_BAR_ALIGNED) ?
@@ -103,15 +108,25 @@ int ivntb_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx,
 		return 0;
 	if (addr == window->dma && size <= ndev->mw_size)
 		return 0;
-	dev_err(&ndev->pdev->dev,
-		"peer %d window %d can only lead to %pad, %pap bytes: see docs/ntb-emulation.md\n",
-		pidx, widx, &window->dma, &ndev->mw_size);
+	dev_err_ratelimited(&ndev->pdev->dev,
+			    "peer %d window %d can only lead to %pad, %pap bytes: see docs/ntb-emulation.md\n",
+			    pidx, widx, &window->dma, &ndev->mw_size);
 	return -EINVAL;
 }
 
 int ivntb_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx)
 {
 	return ivntb_window_get(ivntb_ndev(ntb), pidx, widx) ? 0 : -EINVAL;
+}
+
+/* The outbound window, if it leads to that peer; or -1. */
+static int ivntb_out_window(struct ivntb_dev *ndev, int pidx, int widx)
+{
+	int count = ndev->peer_count * ndev->mw_count;
+
+	widx = ivntb_wrap(ndev, widx, count);
+	return widx >= 0 && widx < count && pidx == widx / ndev->mw_count ?
+	       widx : -1;
 }
 
 /*
@@ -123,10 +138,11 @@ int ivntb_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 addr,
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	struct ivntb_peer *peer;
+	unsigned long flags;
 	u64 leads;
 
-	if (widx < 0 || widx >= ivntb_peer_mw_count(ntb) ||
-	    pidx != widx / ndev->mw_count)
+	widx = ivntb_out_window(ndev, pidx, widx);
+	if (widx < 0)
 		return -EINVAL;
 	peer = &ndev->peers[pidx];
 	leads = READ_ONCE(peer->hdr->mem) +
@@ -141,16 +157,15 @@ int ivntb_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 addr,
 				    widx, leads, pidx, addr);
 		return -EINVAL;
 	}
+	spin_lock_irqsave(&ndev->mw_lock, flags);
 	ndev->stats.out_trans++;
+	spin_unlock_irqrestore(&ndev->mw_lock, flags);
 	return 0;
 }
 
 int ivntb_peer_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx)
 {
-	struct ivntb_dev *ndev = ivntb_ndev(ntb);
-
-	return widx >= 0 && widx < ivntb_peer_mw_count(ntb) &&
-	       pidx == widx / ndev->mw_count ? 0 : -EINVAL;
+	return ivntb_out_window(ivntb_ndev(ntb), pidx, widx) < 0 ? -EINVAL : 0;
 }
 
 int ivntb_peer_mw_count(struct ntb_dev *ntb)
@@ -321,4 +336,6 @@ void ivntb_window_exit(struct ivntb_dev *ndev)
 {
 	set_dma_ops(&ndev->pdev->dev, NULL);
 	memunmap(ndev->inbound);
+	if (ndev->mw_task)
+		put_task_struct(ndev->mw_task);
 }

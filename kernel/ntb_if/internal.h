@@ -8,6 +8,7 @@
  *   adapter->mutex        start and stop
  *   peer->mutex           the state of the link to one peer
  *   adapter->identity     no two peers are accepted with one address
+ *   port->msg_send_lock   one message at a time (ntb.h), not with the former
  *   lane->rx_lock         receiving half; receive callbacks run under it
  *   lane->tx_lock         sending half
  * The last two are spin locks with bottom halves off. Who sends may try the receive

@@ -67,6 +67,8 @@ struct ropcie_ntb_peer {
  * @npeers: number of peers
  * @rank: how many of all ports have a lower number than the own one
  * @db_mine: doorbell bits that mean this port
+ * @db_unnamed: the hardware has one event for all of them
+ * @db_work: looks at them again
  * @use_msg: words travel in message registers, not in scratchpads
  * @sender_translates: the sender sets the translation of a window
  * @nwords: words that travel
@@ -79,6 +81,8 @@ struct ropcie_ntb {
 	u32 npeers;
 	u32 rank;
 	u64 db_mine;
+	bool db_unnamed;
+	struct delayed_work db_work;
 	bool use_msg;
 	bool sender_translates;
 	u32 nwords;

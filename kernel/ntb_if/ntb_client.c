@@ -11,8 +11,9 @@
 
 #include "ntb.h"
 
-/* How often a doorbell event looks for more bits. */
+/* How often a doorbell event looks for more bits, and when the next one does. */
 #define ROPCIE_DB_LOOKS 16
+#define ROPCIE_DB_AGAIN_JIFFIES 1
 
 static u32 db_vectors(struct ntb_dev *ntb)
 {
@@ -129,9 +130,10 @@ static void event_for_peer(struct ropcie_ntb *port, u32 i, u64 bits)
 }
 
 /*
- * Some hardware (IDT's) interrupts only when no bit was pending: a bit that comes
- * between the look and the clearing has to be found here, or no doorbell would be
- * heard ever again. Bounded, because the peer decides.
+ * Hardware that does not name its doorbells (IDT's) interrupts only when no bit at
+ * all was pending: a bit that comes between the look and the clearing has to be found
+ * here, or no doorbell would be heard ever again. Bounded, because the peer decides;
+ * what it rings last is then found a moment later.
  */
 static u64 take_bits(struct ropcie_ntb *port, u64 mask)
 {
@@ -141,26 +143,38 @@ static u64 take_bits(struct ropcie_ntb *port, u64 mask)
 	for (look = 0; look < ROPCIE_DB_LOOKS; look++) {
 		bits = ntb_db_read(port->ntb) & mask;
 		if (!bits)
-			break;
+			return taken;
 		ntb_db_clear(port->ntb, bits);
 		taken |= bits;
-		if (hweight64(mask) == 1)
-			break;
+		if (!port->db_unnamed)
+			return taken;
 	}
+	schedule_delayed_work(&port->db_work, ROPCIE_DB_AGAIN_JIFFIES);
 	return taken;
 }
 
+/* Bits that mean other ports are taken too: they would keep the next from interrupting. */
 static void event_doorbell(void *ctx, int vector)
 {
 	struct ropcie_ntb *port = ctx;
-	u64 mask = ntb_db_vector_mask(port->ntb, vector) & port->db_mine;
-	u64 bits = take_bits(port, mask);
+	u64 mask = ntb_db_vector_mask(port->ntb, vector);
+	u64 bits = (take_bits(port, mask) ?: mask) & port->db_mine;
 	u32 i;
 
+	if (!bits)
+		return;
 	rcu_read_lock();
 	for (i = 0; i < port->npeers; i++)
-		event_for_peer(port, i, bits ?: mask);
+		event_for_peer(port, i, bits);
 	rcu_read_unlock();
+}
+
+static void look_again(struct work_struct *work)
+{
+	struct ropcie_ntb *port = container_of(to_delayed_work(work),
+					       struct ropcie_ntb, db_work);
+
+	ntb_db_event(port->ntb, 0);
 }
 
 static void event_message(void *ctx)
@@ -181,14 +195,15 @@ static int ntb_start(struct ropcie_adapter *a)
 	int ret;
 
 	ntb_db_set_mask(ntb, ntb_db_valid_mask(ntb));
-	ntb_db_clear(ntb, port->db_mine);
+	ntb_db_clear(ntb, ntb_db_valid_mask(ntb));
 	ret = ntb_set_ctx(ntb, port, &ropcie_ntb_events);
 	if (ret)
 		return ret;
 	ropcie_ntb_words_start(port);
 	/* Some topologies can not be switched by this side: not an error. */
 	ntb_link_enable(ntb, NTB_SPEED_AUTO, NTB_WIDTH_AUTO);
-	ntb_db_clear_mask(ntb, port->db_mine);
+	/* Those of other ports too: see event_doorbell(). */
+	ntb_db_clear_mask(ntb, ntb_db_valid_mask(ntb));
 	ntb_link_event(ntb);
 	return 0;
 }
@@ -202,6 +217,7 @@ static void ntb_stop(struct ropcie_adapter *a)
 	ntb_db_set_mask(ntb, ntb_db_valid_mask(ntb));
 	ntb_link_disable(ntb);
 	ntb_clear_ctx(ntb);
+	cancel_delayed_work_sync(&port->db_work);
 }
 
 static bool ntb_link_up(struct ropcie_peer *peer)
@@ -315,6 +331,8 @@ static int ropcie_ntb_probe(struct ntb_client *client, struct ntb_dev *ntb)
 		return -ENOMEM;
 	port->ntb = ntb;
 	port->npeers = npeers;
+	port->db_unnamed = !ntb->ops->db_vector_mask;
+	INIT_DELAYED_WORK(&port->db_work, look_again);
 	ret = ntb_port_init(port);
 	if (ret) {
 		ntb_port_free(port);

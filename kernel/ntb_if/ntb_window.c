@@ -210,5 +210,9 @@ int ropcie_ntb_connect(struct ropcie_peer *peer)
 	if (ret == -EINVAL)
 		ret = ntb_peer_mw_set_trans(ntb, np->pidx, out_window(np), dma,
 					    np->io_size);
+	if (ret)
+		dev_err_ratelimited(&ntb->dev,
+				    "window %d can not be led to %#llx of peer %u: %d\n",
+				    out_window(np), dma, np->pidx, ret);
 	return ret;
 }

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --no-setup -- idt amd
 # lab-long: --nodes 2 --no-setup --timeout 14400 -- --suite
+# lab-long: --nodes 3 --no-setup --timeout 3600 -- idt
 #
-# ntb-zoo.sh [--suite] [FAMILY...]: RoPCIe on each family of NTB hardware that
-# ntb_hw_ivshmem imitates (default: all): traffic and frames, a link that is lost
-# under traffic, a peer whose modules come and go; with --suite other guest tests too.
+# ntb-zoo.sh [--suite] [FAMILY...]: each family of NTB hardware that ntb_hw_ivshmem
+# imitates (default: all), as ntb_tool sees it, and RoPCIe on it: traffic and frames,
+# doorbells, a link that is lost under traffic, a peer whose modules come and go; with
+# --suite other guest tests too.
 # shellcheck source-path=SCRIPTDIR source=lib/ntb.sh
 . "$(dirname "$0")/lib/ntb.sh"
 # shellcheck source-path=SCRIPTDIR source=lib/rdma.sh
@@ -15,7 +17,6 @@
 
 # Guest tests and their arguments that --suite runs.
 suite=("traffic.sh --quick" errors.sh events.sh rdma-cm.sh netdev.sh "faults.sh 2")
-peer=10.77.0.$((3 - NODE))
 export RDMA_DEV=ropcie0 NETDEV=ropcie0
 
 load_ropcie() {
@@ -41,36 +42,194 @@ has_gid() {
 	(gid_index $RDMA_DEV) >/dev/null
 }
 
-reach_peer() {
-	retry "$patience" ping -q -n -c1 -W1 "$peer" >/dev/null || fail "$family: $1: $peer does not answer"
+reach_peers() {
+	local node
+
+	for ((node = 1; node <= NODES; node++)); do
+		[ $node = "$NODE" ] || retry "$patience" ping -q -n -c1 -W1 "10.77.0.$node" >/dev/null ||
+			fail "$family: $1: node$node does not answer"
+	done
 	retry "$patience" has_gid || fail "$family: $1: no GID"
 	meet "$family-$1"
 }
 
-# What the family is poor in, as clients and the info file see it.
-check_poverty() {
-	local dev want=
-
-	dev=$(basename /sys/bus/ntb/devices/*)
-	grep -q "^family $family," "$info" || fail "it is not $family: $(<"$info")"
+# Sets what the family is poor in: docs/ntb-emulation.md, "Families of hardware".
+know_family() {
+	number=$me spads=128 msgs=0 first_align=4096 size_align=4096
+	mask_works=1 others_ring=1 again_rings=0 rung_first=1 rung_both=3
 	case $family in
-	idt)
-		want="scratchpads 0, message registers 4"
-		[ "$(info_number 's/.*translations set for peers \([0-9]*\)/\1/p')" -gt 0 ] ||
-			fail "$dev: the sender has not set a translation"
+	intel1) bits=0x7fff vectors=4 ;;
+	intel3) bits=0xffffffff vectors=33 ;;
+	amd) bits=0x7fff vectors=15 ;;
+	switchtec) bits=0xfffffff vectors=1 number=0 ;;
+	idt) bits=0xffffffff vectors=1 size_align=$((1 << 20)) spads=0 msgs=4 others_ring=0 ;;
+	epf)
+		vectors=1 number=0 mask_works=0 again_rings=1
+		# Only the lowest bit of two rings, and port 0's come one higher.
+		if [ "$me" = 0 ]; then
+			bits=0x3fff rung_both=1
+		else
+			bits=0xf rung_first=2 rung_both=2
+		fi
 		;;
-	amd) want="scratchpads 8, message registers 0" ;;
-	intel*) want="scratchpads 16, message registers 0" ;;
-	*) want="scratchpads 128, message registers 0" ;;
 	esac
-	grep -q "^$want" "$info" || fail "$dev of $family: $(<"$info")"
+	case $family in
+	intel*) spads=16 first_align=$(info_number 's/.* windows per peer [0-9]* of \(0x[0-9a-f]*\) bytes/\1/p') ;;
+	amd) spads=8 ;;
+	esac
+}
+
+events() {
+	info_number 's/^doorbell vectors [0-9]*, events \([0-9]*\)/\1/p'
+}
+
+events_are() {
+	[ "$(events)" = "$1" ]
+}
+
+# expect_events NUMBER WHY: so many more than before.
+expect_events() {
+	before=$((before + $1))
+	retry 5 events_are $before || fail "$family: $(events) doorbell events, not $before: $2"
+	sleep 0.2
+	events_are $before || fail "$family: $(events) doorbell events, not $before: $2"
+	meet "$family-events"
+}
+
+ring() {
+	echo "s $1" >"$tool/peer_db" || fail "$family: doorbells $1 can not be rung"
+	meet "$family-rung"
+}
+
+# Bits, vectors, masks, and what the next bit does while one is pending.
+check_doorbells() {
+	expect "$tool/db_valid_mask" "$bits" "doorbell bits of $family"
+	! echo "s $((bits + 1))" 2>/dev/null >"$tool/peer_db" || fail "$family: there are more doorbells than $bits"
+	grep -q "^doorbell vectors $vectors," "$info" || fail "$family: $(<"$info")"
+	[ "$vectors" -gt 1 ] || [ $mask_works = 0 ] || grep -q "^vectors 1," "$info" ||
+		fail "$family: more than one interrupt: $(<"$info")"
+	echo "s $bits" >"$tool/db_mask"
+	echo "c $bits" >"$tool/db"
+	before=$(events)
+	meet "$family-masked"
+	ring 1
+	expect_events $((1 - mask_works)) "rung under the mask"
+	expect "$tool/db" $rung_first "$family: rung under the mask"
+	if [ $mask_works = 1 ]; then
+		echo "c 2" >"$tool/db_mask"
+		meet "$family-half-masked"
+		ring 2
+		expect_events $others_ring "another one rung while a masked one is pending"
+		echo "c 2" >"$tool/db"
+		meet "$family-half-cleared"
+	fi
+	echo "c $bits" >"$tool/db_mask"
+	expect_events $mask_works "unmasked"
+	ring 1
+	expect_events $again_rings "rung while it is pending"
+	ring 2
+	expect_events $others_ring "another one rung while one is pending"
+	echo "c $bits" >"$tool/db"
+	expect "$tool/db" 0 "$family: cleared"
+	meet "$family-cleared"
+	ring 3
+	expect "$tool/db" $rung_both "$family: two rung at once"
+	echo "c $bits" >"$tool/db"
+	meet "$family-doorbells"
+}
+
+# With more than two ports, a doorbell of IDT's is all ports'.
+check_shared_doorbells() {
+	echo "c $bits" >"$tool/db"
+	meet "$family-cleared"
+	[ "$NODE" != 1 ] || echo "s 0x20" >"$tool/peer_db"
+	meet "$family-rung"
+	[ "$NODE" = 1 ] || expect "$tool/db" 0x20 "$family: what port 0 rang"
+	meet "$family-doorbells"
+}
+
+# Whose link_enable() does what. Ends with all links up.
+check_link() {
+	local pidx
+
+	if [ "$family" = amd ]; then
+		wait_link 0 Y # nobody has enabled it
+		! echo Y 2>/dev/null >"$tool/link" || [ "$NODE" = 1 ] || fail "port 1 of amd enabled the link"
+	elif [ "$family" = epf ]; then
+		[ "$NODE" = 1 ] || echo Y >"$tool/link"
+		meet "$family-enabled"
+		sleep 0.5
+		[ "$(<"$tool/peer0/link")" = N ] || fail "port 1 of epf enabled the link"
+		meet "$family-not-up"
+		[ "$NODE" != 1 ] || echo Y >"$tool/link"
+	else
+		for ((pidx = 0; pidx < peer_count; pidx++)); do
+			[ "$(<"$tool/peer$pidx/link")" = N ] || fail "$family: a link is up that nobody has enabled"
+		done
+		meet "$family-not-up"
+		echo Y >"$tool/link"
+	fi
+	wait_links Y
+	meet "$family-links"
+}
+
+# Windows: what they are aligned to, and who says where one leads.
+check_windows() {
+	local window=$tool/peer0/mw_trans0 out=$tool/peer0/peer_mw_trans0
+
+	grep -q "^Alignment  *.*$(printf '0x0*%x' "$first_align")\$" "$window" ||
+		fail "$family: $(<"$window"), not aligned to $first_align"
+	grep -q "^Size Alignment .*$(printf '0x0*%x' $size_align)\$" "$window" ||
+		fail "$family: $(<"$window"), sizes not aligned to $size_align"
+	# Others than IDT's have no translation by the sender: the address says nothing.
+	if [ "$family" = idt ]; then
+		! echo 0x1000:$size_align 2>/dev/null >"$out" || fail "idt: a window leads anywhere"
+	else
+		echo 0x1000:4096 >"$out" || fail "$family: there is a translation by the sender"
+		echo 0:0 >"$out"
+	fi
+}
+
+# What the family is poor in, as a client sees it.
+check_poverty() {
+	grep -q "^family $family," "$info" || fail "it is not $family: $(<"$info")"
+	know_family
+	grep -q "^scratchpads $spads, message registers $msgs\$" "$info" || fail "$family: $(<"$info")"
+	load ntb_tool
+	tool=$(echo $ntb_debugfs/ntb_tool/*)
+	[ -d "$tool" ] || fail "ntb_tool did not take the port"
+	meet "$family-tool"
+	expect "$tool/port" $number "port of $family"
+	check_link
+	if [ "$NODES" = 2 ]; then
+		check_doorbells
+	else
+		check_shared_doorbells
+	fi
+	check_windows
+	meet "$family-poor"
+	unload ntb_tool
+	meet "$family-known"
+	pass "$family: as poor as it should be"
+}
+
+# A doorbell wakes each side for each ping; the timer behind a lost one would, too.
+check_bells() {
+	local before
+
+	before=$(events)
+	ping -q -n -c20 -i0.1 "10.77.0.$((NODE % NODES + 1))" >/dev/null || fail "$family: pings are lost"
+	[ $(($(events) - before)) -ge 10 ] ||
+		fail "$family: $(($(events) - before)) doorbell events with 20 pings"
+	meet "$family-bells"
 }
 
 traffic() {
 	rop_sendrecv
 	pair 18515 ib_send_lat -x GID -s 64 -n 200
 	pair 18515 ib_write_bw -x GID -s 65536 -n 50
-	ping -q -n -c5 -i0.2 -s 20000 "$peer" >/dev/null || fail "$family: $1: large frames are lost"
+	ping -q -n -c5 -i0.2 -s 20000 "10.77.0.$((NODE % NODES + 1))" >/dev/null ||
+		fail "$family: $1: large frames are lost"
 	meet "$family-$1-traffic"
 	pass "$family: traffic $1"
 }
@@ -84,7 +243,7 @@ reload_one() {
 	else
 		meet "$family-gone"
 	fi
-	reach_peer reloaded
+	reach_peers reloaded
 }
 
 zoo() {
@@ -93,12 +252,17 @@ zoo() {
 	family=$1
 	hardware "family=$family"
 	meet "$family-hardware"
-	load_ropcie
-	reach_peer up
 	check_poverty
+	load_ropcie
+	reach_peers up
+	[ "$family" != idt ] ||
+		[ "$(info_number 's/.*translations set for peers \([0-9]*\)/\1/p')" -ge "$peer_count" ] ||
+		fail "idt: the sender has not set each translation: $(<"$info")"
+	check_bells
 	rop_traffic --quick
 	traffic first
 	lose down 0.3 1
+	check_bells
 	traffic after-a-loss
 	reload_one
 	traffic after-a-reload
@@ -108,7 +272,7 @@ zoo() {
 			# shellcheck disable=SC2086 # words of a command line
 			bash "$(dirname "$0")"/$test || fail "$family: $test"
 			pass "$family: $test"
-			reach_peer "after-${test%% *}"
+			reach_peers "after-${test%% *}"
 		done
 	fi
 	unload_ropcie
