@@ -12,6 +12,8 @@
  * dma_alloc_coherent() does not say for which window it is. But every client
  * asks for the window's alignment first, so the window that the calling task
  * last asked about is taken; else the first free one that is large enough.
+ *
+ * With flat=1 each peer has one more window behind these, which is flat.c's.
  */
 #include <linux/dma-map-ops.h>
 #include <linux/io.h>
@@ -51,6 +53,34 @@ static struct ivntb_window *ivntb_window_get(struct ivntb_dev *ndev, int pidx,
 	return &ndev->peers[pidx].windows[widx];
 }
 
+/* As many as clients see, the flat one being the last. */
+static int ivntb_windows_per_peer(struct ivntb_dev *ndev)
+{
+	return ndev->mw_count + ndev->flat;
+}
+
+static struct ivntb_peer *ivntb_flat_peer(struct ivntb_dev *ndev, int pidx,
+					  int widx)
+{
+	if (!ndev->flat || widx != ndev->mw_count ||
+	    pidx < 0 || pidx >= ndev->peer_count)
+		return NULL;
+	return &ndev->peers[pidx];
+}
+
+/* Whom an outbound window leads to, and to which inbound window there. */
+static struct ivntb_peer *ivntb_leads_to(struct ivntb_dev *ndev, int widx,
+					 int *k)
+{
+	int count = ivntb_windows_per_peer(ndev);
+
+	widx = ivntb_wrap(ndev, widx, ndev->peer_count * count);
+	if (widx < 0 || widx >= ndev->peer_count * count)
+		return NULL;
+	*k = widx % count;
+	return &ndev->peers[widx / count];
+}
+
 static struct ivntb_window *ivntb_window_nth(struct ivntb_dev *ndev, int n)
 {
 	return ivntb_window_get(ndev, n / ndev->mw_count, n % ndev->mw_count);
@@ -62,7 +92,7 @@ int ivntb_mw_count(struct ntb_dev *ntb, int pidx)
 
 	if (pidx < 0 || pidx >= ndev->peer_count)
 		return -EINVAL;
-	return ndev->mw_count;
+	return ivntb_windows_per_peer(ndev);
 }
 
 int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
@@ -73,6 +103,15 @@ int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
 	struct ivntb_window *window = ivntb_window_get(ndev, pidx, widx);
 	unsigned long flags;
 
+	if (ivntb_flat_peer(ndev, pidx, widx)) {
+		if (addr_align)
+			*addr_align = ndev->flat_size;
+		if (size_align)
+			*size_align = ndev->flat_size;
+		if (size_max)
+			*size_max = ndev->flat_size;
+		return 0;
+	}
 	if (!window)
 		return -EINVAL;
 	spin_lock_irqsave(&ndev->mw_lock, flags);
@@ -96,7 +135,11 @@ int ivntb_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx,
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	struct ivntb_window *window = ivntb_window_get(ndev, pidx, widx);
+	struct ivntb_peer *peer = ivntb_flat_peer(ndev, pidx, widx);
 
+	if (peer)
+		return ivntb_flat_set_trans(ndev, peer, ndev->flat_size, addr,
+					    size);
 	if (!window)
 		return -EINVAL;
 	if (!addr || !size)
@@ -111,7 +154,12 @@ int ivntb_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx,
 
 int ivntb_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx)
 {
-	return ivntb_window_get(ivntb_ndev(ntb), pidx, widx) ? 0 : -EINVAL;
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	struct ivntb_peer *peer = ivntb_flat_peer(ndev, pidx, widx);
+
+	if (peer)
+		return ivntb_flat_set_trans(ndev, peer, ndev->flat_size, 0, 0);
+	return ivntb_window_get(ndev, pidx, widx) ? 0 : -EINVAL;
 }
 
 /*
@@ -124,14 +172,16 @@ int ivntb_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 addr,
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	struct ivntb_peer *peer;
 	u64 leads;
+	int k;
 
-	if (widx < 0 || widx >= ivntb_peer_mw_count(ntb) ||
-	    pidx != widx / ndev->mw_count)
+	peer = ivntb_leads_to(ndev, widx, &k);
+	if (!peer || pidx != peer - ndev->peers)
 		return -EINVAL;
-	peer = &ndev->peers[pidx];
+	if (k == ndev->mw_count)
+		return ivntb_flat_set_trans(ndev, peer, peer->flat_size, addr,
+					    size);
 	leads = READ_ONCE(peer->hdr->mem) +
-		ivntb_window_offset(ndev, peer->port, ndev->port,
-				    widx % ndev->mw_count);
+		ivntb_window_offset(ndev, peer->port, ndev->port, k);
 	if (size > ndev->mw_size ||
 	    (ivntb_is(ndev, IVNTB_WHOLE_WINDOWS) && size % ndev->mw_size))
 		return -EINVAL;
@@ -148,33 +198,43 @@ int ivntb_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 addr,
 int ivntb_peer_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx)
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	struct ivntb_peer *peer;
+	int k;
 
-	return widx >= 0 && widx < ivntb_peer_mw_count(ntb) &&
-	       pidx == widx / ndev->mw_count ? 0 : -EINVAL;
+	peer = ivntb_leads_to(ndev, widx, &k);
+	if (!peer || pidx != peer - ndev->peers)
+		return -EINVAL;
+	if (k == ndev->mw_count)
+		return ivntb_flat_set_trans(ndev, peer, peer->flat_size, 0, 0);
+	return 0;
 }
 
 int ivntb_peer_mw_count(struct ntb_dev *ntb)
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 
-	return ndev->peer_count * ndev->mw_count;
+	return ndev->peer_count * ivntb_windows_per_peer(ndev);
 }
 
 int ivntb_peer_mw_get_addr(struct ntb_dev *ntb, int widx, phys_addr_t *base,
 			   resource_size_t *size)
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	struct ivntb_peer *peer;
+	bool is_flat;
+	int k;
 
-	widx = ivntb_wrap(ndev, widx, ivntb_peer_mw_count(ntb));
-	if (widx < 0 || widx >= ivntb_peer_mw_count(ntb))
+	peer = ivntb_leads_to(ndev, widx, &k);
+	if (!peer)
 		return -EINVAL;
-	if (base)
+	is_flat = k == ndev->mw_count;
+	if (base && is_flat)
+		*base = pci_resource_start(peer->flat, IVSHMEM_BAR_MEM);
+	else if (base)
 		*base = pci_resource_start(ndev->pdev, IVSHMEM_BAR_MEM) +
-			ivntb_window_offset(ndev,
-					    ndev->peers[widx / ndev->mw_count].port,
-					    ndev->port, widx % ndev->mw_count);
+			ivntb_window_offset(ndev, peer->port, ndev->port, k);
 	if (size)
-		*size = ndev->mw_size;
+		*size = is_flat ? peer->flat_size : ndev->mw_size;
 	return 0;
 }
 
@@ -233,27 +293,13 @@ static void ivntb_dma_free(struct device *dev, size_t size, void *vaddr,
 	spin_unlock_irqrestore(&ndev->mw_lock, flags);
 }
 
-/* The device reaches no memory but the windows. */
-static dma_addr_t ivntb_dma_map_page(struct device *dev, struct page *page,
-				     unsigned long offset, size_t size,
-				     enum dma_data_direction dir,
-				     unsigned long attrs)
-{
-	return DMA_MAPPING_ERROR;
-}
-
-static int ivntb_dma_map_sg(struct device *dev, struct scatterlist *sg,
-			    int nents, enum dma_data_direction dir,
-			    unsigned long attrs)
-{
-	return -EIO;
-}
-
 static const struct dma_map_ops ivntb_dma_ops = {
 	.alloc = ivntb_dma_alloc,
 	.free = ivntb_dma_free,
-	.map_page = ivntb_dma_map_page,
-	.map_sg = ivntb_dma_map_sg,
+	.map_page = ivntb_flat_map_page,
+	.unmap_page = ivntb_flat_unmap_page,
+	.map_sg = ivntb_flat_map_sg,
+	.unmap_sg = ivntb_flat_unmap_sg,
 };
 
 /* Cuts the shared memory; the same at every port with the same parameters. */
@@ -303,11 +349,18 @@ int ivntb_window_init(struct ivntb_dev *ndev)
 	if (ret)
 		return ret;
 
+	/* It asks the device's first DMA operations for the memory's end. */
+	ret = ivntb_flat_init(ndev);
+	if (ret)
+		return ret;
+
 	first = ivntb_window_offset(ndev, ndev->port, ndev->peers[0].port, 0);
 	ndev->inbound = memremap(bar + first, count * ndev->mw_size,
 				 MEMREMAP_WB);
-	if (!ndev->inbound)
+	if (!ndev->inbound) {
+		ivntb_flat_exit(ndev);
 		return -ENOMEM;
+	}
 	for (n = 0; n < count; n++) {
 		window = ivntb_window_nth(ndev, n);
 		window->virt = ndev->inbound + n * ndev->mw_size;
@@ -321,4 +374,5 @@ void ivntb_window_exit(struct ivntb_dev *ndev)
 {
 	set_dma_ops(&ndev->pdev->dev, NULL);
 	memunmap(ndev->inbound);
+	ivntb_flat_exit(ndev);
 }
