@@ -39,6 +39,12 @@ static const struct {
 	[IVNTB_BELLS_SPURIOUS] = { "spurious", true },
 };
 
+static const char *ivntb_open_name(struct ivntb_dev *ndev,
+				   struct ivntb_peer *peer, bool inbound)
+{
+	return ivntb_flat_is_open(ndev, peer, inbound) ? "open" : "closed";
+}
+
 static int ivntb_info_show(struct seq_file *seq, void *unused)
 {
 	struct ivntb_dev *ndev = seq->private;
@@ -53,6 +59,9 @@ static int ivntb_info_show(struct seq_file *seq, void *unused)
 		   ndev->db_valid, stats->out_trans);
 	seq_printf(seq, "vectors %d, windows per peer %d of %pap bytes\n",
 		   ndev->vector_count, ndev->mw_count, &ndev->mw_size);
+	if (ndev->flat)
+		seq_printf(seq, "flat window of %pap bytes\n",
+			   &ndev->flat_size);
 	seq_printf(seq, "scratchpads %d, message registers %d\n",
 		   ndev->spad_count, ndev->msg_count);
 	seq_printf(seq, "enabled %d, cable %s%s\n", ndev->enabled,
@@ -70,10 +79,15 @@ static int ivntb_info_show(struct seq_file *seq, void *unused)
 	for (pidx = 0; pidx < ndev->peer_count; pidx++) {
 		peer = &ndev->peers[pidx];
 		seq_printf(seq,
-			   "peer %d: port %d %s, epoch %u (theirs %u), alive %d, doorbells %#llx\n",
+			   "peer %d: port %d %s, epoch %u (theirs %u), alive %d, doorbells %#llx",
 			   pidx, peer->port, ivntb_state_names[peer->state],
 			   peer->epoch, peer->in_epoch, peer->beats > 1,
 			   peer->db_bits);
+		if (ndev->flat)
+			seq_printf(seq, ", flat %s in, %s out",
+				   ivntb_open_name(ndev, peer, true),
+				   ivntb_open_name(ndev, peer, false));
+		seq_putc(seq, '\n');
 	}
 	spin_unlock_irq(&ndev->link_lock);
 	return 0;

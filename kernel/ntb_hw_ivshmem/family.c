@@ -116,6 +116,9 @@ static const struct ivntb_family ivntb_families[] = {
 	 * Documentation/PCI/endpoint/pci-vntb-howto.rst configures it.
 	 * Doorbells are interrupts: no mask, only the lowest bit of those asked
 	 * for (ffs()). Port 1's link_enable does nothing, port 0's is for both.
+	 * What port 0 receives comes through a part of the endpoint's outbound
+	 * memory (pci_epc_mem_alloc_addr()), and port 1's mw_clear_trans does
+	 * nothing: no flat window.
 	 */
 	{
 		.name = "epf",
@@ -128,7 +131,7 @@ static const struct ivntb_family ivntb_families[] = {
 		.db_bits = { 14, 4 },
 		.vector_bits = 1,
 		.link = { { }, { .always = true } },
-		.flags = IVNTB_BELLS_ARE_INTERRUPTS,
+		.flags = IVNTB_BELLS_ARE_INTERRUPTS | IVNTB_NO_FLAT,
 	},
 };
 

@@ -38,6 +38,7 @@
 #define IVNTB_EMPTY_RINGS		BIT(8) /* only the first bit interrupts */
 #define IVNTB_BELLS_ARE_INTERRUPTS	BIT(9) /* no mask, one bit at a time */
 #define IVNTB_BELLS_FOR_ALL		BIT(10) /* all ports see all bits */
+#define IVNTB_NO_FLAT			BIT(11) /* no window of all memory */
 
 /*
  * struct ivntb_family - what a driver of Linux shows of its hardware
@@ -154,6 +155,8 @@ struct ivntb_window {
  * @in_enabled:	Likewise.
  * @msg_told:	Its messages that have raised an event. Under msg_lock.
  * @windows:	The memory that it writes to.
+ * @flat:	The device that shows its memory, or NULL.
+ * @flat_size:	Bytes of that, or 0.
  */
 struct ivntb_peer {
 	int port;
@@ -178,6 +181,8 @@ struct ivntb_peer {
 	u32 msg_told[IVNTB_MAX_MSGS];
 
 	struct ivntb_window windows[IVNTB_MAX_MWS];
+	struct pci_dev *flat;
+	resource_size_t flat_size;
 };
 
 struct ivntb_vector {
@@ -225,6 +230,8 @@ struct ivntb_stats {
  * @msg_out:	Status bits of messages that could not be sent.
  * @msg_mask:	Status bits that raise no event.
  * @mw_wrap:	Take window indices modulo their number.
+ * @flat:	There is one more window for each peer, the flat one.
+ * @flat_size:	Its size, which covers this guest's memory, or 0.
  * @mw_lock:	Protects the windows' allocation, and
  * @mw_task:	who last asked for the properties of which window: it will
  *		allocate that one next. With a reference, so that no other task
@@ -257,6 +264,8 @@ struct ivntb_dev {
 	resource_size_t mw_offset;
 	bool mw_wrap;
 	void *inbound;
+	bool flat;
+	resource_size_t flat_size;
 	int spad_count;
 	int msg_count;
 
@@ -400,6 +409,25 @@ int ivntb_peer_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx);
 int ivntb_peer_mw_count(struct ntb_dev *ntb);
 int ivntb_peer_mw_get_addr(struct ntb_dev *ntb, int widx, phys_addr_t *base,
 			   resource_size_t *size);
+
+/* flat.c */
+int ivntb_flat_init(struct ivntb_dev *ndev);
+void ivntb_flat_exit(struct ivntb_dev *ndev);
+void ivntb_flat_publish(struct ivntb_dev *ndev);
+bool ivntb_flat_fits(struct ivntb_dev *ndev, struct ivntb_peer *peer);
+bool ivntb_flat_is_open(struct ivntb_dev *ndev, struct ivntb_peer *peer,
+			bool inbound);
+int ivntb_flat_set_trans(struct ivntb_dev *ndev, struct ivntb_peer *peer,
+			 resource_size_t whole, u64 addr, resource_size_t size);
+dma_addr_t ivntb_flat_map_page(struct device *dev, struct page *page,
+			       unsigned long offset, size_t size,
+			       enum dma_data_direction dir, unsigned long attrs);
+void ivntb_flat_unmap_page(struct device *dev, dma_addr_t addr, size_t size,
+			   enum dma_data_direction dir, unsigned long attrs);
+int ivntb_flat_map_sg(struct device *dev, struct scatterlist *sgl, int nents,
+		      enum dma_data_direction dir, unsigned long attrs);
+void ivntb_flat_unmap_sg(struct device *dev, struct scatterlist *sgl, int nents,
+			 enum dma_data_direction dir, unsigned long attrs);
 
 /* debugfs.c */
 void ivntb_debugfs_init(void);

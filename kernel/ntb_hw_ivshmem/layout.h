@@ -34,6 +34,9 @@
  *		       by A alone
  * @epoch:	Of A's end of the link: a new one whenever A takes it down.
  * @seen:	B's epoch that A accepts, 0 when A holds the link down.
+ * @flat_open:	1 while the translation of a flat window between the two is
+ *		set that A sets: of B's into A's memory or, where the sender
+ *		sets it, of A's into B's.
  * @db_rung:	A doorbell bit is pending at B where this differs from
  *		db_cleared in B's words for A: A toggles it to ring.
  * @msg_seq:	Messages that A has put into its registers towards B.
@@ -44,7 +47,8 @@
 struct ivntb_pair {
 	u32 epoch;
 	u32 seen;
-	u8 pad0[IVNTB_LINE - 8];
+	u32 flat_open;
+	u8 pad0[IVNTB_LINE - 12];
 
 	u64 db_rung;
 	u32 msg_seq[IVNTB_MAX_MSGS];
@@ -69,6 +73,7 @@ static_assert(offsetof(struct ivntb_pair, db_cleared) == 2 * IVNTB_LINE);
  * @vectors:	Interrupt vectors that it has.
  * @enabled:	1 while its NTB client wants the link.
  * @mem:	Where this port's bus has the shared memory.
+ * @flat_size:	Bytes of the flat window that shows its own memory, or 0.
  * @heartbeat:	Changes as long as the port lives.
  * @db_mask:	Doorbell bits that must not interrupt it.
  * @spad:	Its scratchpads.
@@ -83,7 +88,8 @@ struct ivntb_port {
 	u32 enabled;
 	u32 reserved;
 	u64 mem;
-	u8 pad0[IVNTB_LINE - 48];
+	u64 flat_size;
+	u8 pad0[IVNTB_LINE - 56];
 
 	u64 heartbeat;
 	u8 pad1[IVNTB_LINE - 8];

@@ -132,13 +132,13 @@ static bool ivntb_peer_fits(struct ivntb_dev *ndev, struct ivntb_peer *peer)
 	mw_size = READ_ONCE(peer->hdr->mw_size);
 	if (layout == ivntb_layout_word(ivntb_family_number(ndev), ndev->ports,
 					ndev->mw_count) &&
-	    mw_size == ndev->mw_size) {
+	    mw_size == ndev->mw_size && ivntb_flat_fits(ndev, peer)) {
 		peer->complained = false;
 		return true;
 	}
 	if (!peer->complained)
 		dev_err(&ndev->pdev->dev,
-			"port %d has other ports=, mw_count=, mw_size= or family= than this one: no link\n",
+			"port %d has other ports=, mw_count=, mw_size=, flat= or family= than this one, or other memory than its flat window here: no link\n",
 			peer->port);
 	peer->complained = true;
 	return false;

@@ -2,8 +2,8 @@
 /*
  * ntb_hw_ivshmem: an NTB between QEMU guests that share an ivshmem-doorbell
  * device. This file owns the PCI device, the parameters and the choice of the
- * port; link.c, doorbell.c, register.c and window.c are the NTB's parts. It
- * knows nothing of the clients: Linux's own and RoPCIe's run on it unmodified.
+ * port; link.c, doorbell.c, register.c, window.c and flat.c are the NTB's parts.
+ * It knows nothing of the clients: Linux's own and RoPCIe's run on it unmodified.
  *
  * docs/ntb-emulation.md explains how it works.
  */
@@ -43,6 +43,10 @@ MODULE_PARM_DESC(mw_count, "Memory windows per peer, 1 to 4; the same in every g
 static bool mw_wrap;
 module_param(mw_wrap, bool, 0444);
 MODULE_PARM_DESC(mw_wrap, "Take window indices modulo their number, as ntb_perf needs with mw_count=1 (default off)");
+
+static bool flat;
+module_param(flat, bool, 0444);
+MODULE_PARM_DESC(flat, "One more window for each peer, through which it reaches all of this guest's memory; the same in every guest (default off)");
 
 static unsigned long mw_size;
 module_param(mw_size, ulong, 0444);
@@ -198,6 +202,7 @@ static int ivntb_check_params(struct ivntb_dev *ndev)
 	ndev->peer_count = ports - 1;
 	ndev->mw_count = ivntb_default(mw_count, ndev->family->mw_count);
 	ndev->mw_wrap = mw_wrap;
+	ndev->flat = flat;
 	ndev->spad_count = ivntb_default(spads, ndev->family->spads);
 	ndev->msg_count = ivntb_default(msgs, ndev->family->msgs);
 	if (ports < 2 || ports > IVNTB_MAX_PORTS ||
@@ -210,6 +215,16 @@ static int ivntb_check_params(struct ivntb_dev *ndev)
 	if (ports > ndev->family->max_ports) {
 		dev_err(dev, "family=%s joins %d ports at most, not %d\n",
 			family, ndev->family->max_ports, ports);
+		return -EINVAL;
+	}
+
+	if (flat && ivntb_is(ndev, IVNTB_NO_FLAT)) {
+		dev_err(dev, "family=%s has no window that reaches all memory: leave flat= out\n",
+			family);
+		return -EINVAL;
+	}
+	if (flat && mw_wrap) {
+		dev_err(dev, "mw_wrap=1 does not go with flat=1\n");
 		return -EINVAL;
 	}
 
@@ -265,6 +280,7 @@ static void ivntb_init_header(struct ivntb_dev *ndev)
 	ivntb_link_init(ndev);
 	ivntb_db_init(ndev);
 	ivntb_register_init(ndev);
+	ivntb_flat_publish(ndev);
 	WRITE_ONCE(self->ivpos, ndev->ivpos);
 	WRITE_ONCE(self->vectors, ndev->vector_count);
 	WRITE_ONCE(self->layout,

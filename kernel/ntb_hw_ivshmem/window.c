@@ -12,6 +12,8 @@
  * dma_alloc_coherent() does not say for which window it is. But every client
  * asks for the window's alignment first, so the window that the calling task
  * last asked about is taken; else the first free one that is large enough.
+ *
+ * With flat=1 each peer has one more window behind these, which is flat.c's.
  */
 #include <linux/dma-map-ops.h>
 #include <linux/io.h>
@@ -52,6 +54,34 @@ static struct ivntb_window *ivntb_window_get(struct ivntb_dev *ndev, int pidx,
 	return &ndev->peers[pidx].windows[widx];
 }
 
+/* As many as clients see, the flat one being the last. */
+static int ivntb_windows_per_peer(struct ivntb_dev *ndev)
+{
+	return ndev->mw_count + ndev->flat;
+}
+
+static struct ivntb_peer *ivntb_flat_peer(struct ivntb_dev *ndev, int pidx,
+					  int widx)
+{
+	if (!ndev->flat || widx != ndev->mw_count ||
+	    pidx < 0 || pidx >= ndev->peer_count)
+		return NULL;
+	return &ndev->peers[pidx];
+}
+
+/* Whom an outbound window leads to, and to which inbound window there. */
+static struct ivntb_peer *ivntb_leads_to(struct ivntb_dev *ndev, int widx,
+					 int *k)
+{
+	int count = ivntb_windows_per_peer(ndev);
+
+	widx = ivntb_wrap(ndev, widx, ndev->peer_count * count);
+	if (widx < 0 || widx >= ndev->peer_count * count)
+		return NULL;
+	*k = widx % count;
+	return &ndev->peers[widx / count];
+}
+
 static struct ivntb_window *ivntb_window_nth(struct ivntb_dev *ndev, int n)
 {
 	return ivntb_window_get(ndev, n / ndev->mw_count, n % ndev->mw_count);
@@ -63,7 +93,7 @@ int ivntb_mw_count(struct ntb_dev *ntb, int pidx)
 
 	if (pidx < 0 || pidx >= ndev->peer_count)
 		return -EINVAL;
-	return ndev->mw_count;
+	return ivntb_windows_per_peer(ndev);
 }
 
 int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
@@ -75,6 +105,15 @@ int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
 	struct task_struct *task;
 	unsigned long flags;
 
+	if (ivntb_flat_peer(ndev, pidx, widx)) {
+		if (addr_align)
+			*addr_align = ndev->flat_size;
+		if (size_align)
+			*size_align = ndev->flat_size;
+		if (size_max)
+			*size_max = ndev->flat_size;
+		return 0;
+	}
 	if (!window)
 		return -EINVAL;
 	task = get_task_struct(current);
@@ -101,7 +140,11 @@ int ivntb_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx,
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	struct ivntb_window *window = ivntb_window_get(ndev, pidx, widx);
+	struct ivntb_peer *peer = ivntb_flat_peer(ndev, pidx, widx);
 
+	if (peer)
+		return ivntb_flat_set_trans(ndev, peer, ndev->flat_size, addr,
+					    size);
 	if (!window)
 		return -EINVAL;
 	if (!addr || !size)
@@ -116,17 +159,12 @@ int ivntb_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx,
 
 int ivntb_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx)
 {
-	return ivntb_window_get(ivntb_ndev(ntb), pidx, widx) ? 0 : -EINVAL;
-}
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	struct ivntb_peer *peer = ivntb_flat_peer(ndev, pidx, widx);
 
-/* The outbound window, if it leads to that peer; or -1. */
-static int ivntb_out_window(struct ivntb_dev *ndev, int pidx, int widx)
-{
-	int count = ndev->peer_count * ndev->mw_count;
-
-	widx = ivntb_wrap(ndev, widx, count);
-	return widx >= 0 && widx < count && pidx == widx / ndev->mw_count ?
-	       widx : -1;
+	if (peer)
+		return ivntb_flat_set_trans(ndev, peer, ndev->flat_size, 0, 0);
+	return ivntb_window_get(ndev, pidx, widx) ? 0 : -EINVAL;
 }
 
 /*
@@ -140,14 +178,16 @@ int ivntb_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 addr,
 	struct ivntb_peer *peer;
 	unsigned long flags;
 	u64 leads;
+	int k;
 
-	widx = ivntb_out_window(ndev, pidx, widx);
-	if (widx < 0)
+	peer = ivntb_leads_to(ndev, widx, &k);
+	if (!peer || pidx != peer - ndev->peers)
 		return -EINVAL;
-	peer = &ndev->peers[pidx];
+	if (k == ndev->mw_count)
+		return ivntb_flat_set_trans(ndev, peer, peer->flat_size, addr,
+					    size);
 	leads = READ_ONCE(peer->hdr->mem) +
-		ivntb_window_offset(ndev, peer->port, ndev->port,
-				    widx % ndev->mw_count);
+		ivntb_window_offset(ndev, peer->port, ndev->port, k);
 	if (size > ndev->mw_size ||
 	    (ivntb_is(ndev, IVNTB_WHOLE_WINDOWS) && size % ndev->mw_size))
 		return -EINVAL;
@@ -165,31 +205,44 @@ int ivntb_peer_mw_set_trans(struct ntb_dev *ntb, int pidx, int widx, u64 addr,
 
 int ivntb_peer_mw_clear_trans(struct ntb_dev *ntb, int pidx, int widx)
 {
-	return ivntb_out_window(ivntb_ndev(ntb), pidx, widx) < 0 ? -EINVAL : 0;
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	struct ivntb_peer *peer;
+	int k;
+
+	peer = ivntb_leads_to(ndev, widx, &k);
+	if (!peer || pidx != peer - ndev->peers)
+		return -EINVAL;
+	if (k == ndev->mw_count)
+		return ivntb_flat_set_trans(ndev, peer, peer->flat_size, 0, 0);
+	return 0;
 }
 
 int ivntb_peer_mw_count(struct ntb_dev *ntb)
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 
-	return ndev->peer_count * ndev->mw_count;
+	return ndev->peer_count * ivntb_windows_per_peer(ndev);
 }
 
 int ivntb_peer_mw_get_addr(struct ntb_dev *ntb, int widx, phys_addr_t *base,
 			   resource_size_t *size)
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	struct ivntb_peer *peer;
+	bool is_flat;
+	int k;
 
-	widx = ivntb_wrap(ndev, widx, ivntb_peer_mw_count(ntb));
-	if (widx < 0 || widx >= ivntb_peer_mw_count(ntb))
+	peer = ivntb_leads_to(ndev, widx, &k);
+	if (!peer)
 		return -EINVAL;
-	if (base)
+	is_flat = k == ndev->mw_count;
+	if (base && is_flat)
+		*base = pci_resource_start(peer->flat, IVSHMEM_BAR_MEM);
+	else if (base)
 		*base = pci_resource_start(ndev->pdev, IVSHMEM_BAR_MEM) +
-			ivntb_window_offset(ndev,
-					    ndev->peers[widx / ndev->mw_count].port,
-					    ndev->port, widx % ndev->mw_count);
+			ivntb_window_offset(ndev, peer->port, ndev->port, k);
 	if (size)
-		*size = ndev->mw_size;
+		*size = is_flat ? peer->flat_size : ndev->mw_size;
 	return 0;
 }
 
@@ -248,27 +301,13 @@ static void ivntb_dma_free(struct device *dev, size_t size, void *vaddr,
 	spin_unlock_irqrestore(&ndev->mw_lock, flags);
 }
 
-/* The device reaches no memory but the windows. */
-static dma_addr_t ivntb_dma_map_page(struct device *dev, struct page *page,
-				     unsigned long offset, size_t size,
-				     enum dma_data_direction dir,
-				     unsigned long attrs)
-{
-	return DMA_MAPPING_ERROR;
-}
-
-static int ivntb_dma_map_sg(struct device *dev, struct scatterlist *sg,
-			    int nents, enum dma_data_direction dir,
-			    unsigned long attrs)
-{
-	return -EIO;
-}
-
 static const struct dma_map_ops ivntb_dma_ops = {
 	.alloc = ivntb_dma_alloc,
 	.free = ivntb_dma_free,
-	.map_page = ivntb_dma_map_page,
-	.map_sg = ivntb_dma_map_sg,
+	.map_page = ivntb_flat_map_page,
+	.unmap_page = ivntb_flat_unmap_page,
+	.map_sg = ivntb_flat_map_sg,
+	.unmap_sg = ivntb_flat_unmap_sg,
 };
 
 /* Cuts the shared memory; the same at every port with the same parameters. */
@@ -318,11 +357,18 @@ int ivntb_window_init(struct ivntb_dev *ndev)
 	if (ret)
 		return ret;
 
+	/* It asks the device's first DMA operations for the memory's end. */
+	ret = ivntb_flat_init(ndev);
+	if (ret)
+		return ret;
+
 	first = ivntb_window_offset(ndev, ndev->port, ndev->peers[0].port, 0);
 	ndev->inbound = memremap(bar + first, count * ndev->mw_size,
 				 MEMREMAP_WB);
-	if (!ndev->inbound)
+	if (!ndev->inbound) {
+		ivntb_flat_exit(ndev);
 		return -ENOMEM;
+	}
 	for (n = 0; n < count; n++) {
 		window = ivntb_window_nth(ndev, n);
 		window->virt = ndev->inbound + n * ndev->mw_size;
@@ -338,4 +384,5 @@ void ivntb_window_exit(struct ivntb_dev *ndev)
 	memunmap(ndev->inbound);
 	if (ndev->mw_task)
 		put_task_struct(ndev->mw_task);
+	ivntb_flat_exit(ndev);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What joins the guests: the emulated NTB, virtio-net, or nothing.
+"""What joins the guests: the emulated NTB, virtio-net, each other's memory, or nothing.
 
 A link is a context: it may start a server, and it gives each node its QEMU
 arguments and the descriptors that these name.
@@ -7,6 +7,7 @@ arguments and the descriptors that these name.
 
 import contextlib
 import os
+import re
 import selectors
 import socket
 import subprocess
@@ -135,8 +136,57 @@ class Virtio(NoLink):
         return args, descriptors
 
 
+def _available_mib():
+    """Memory that this machine can give without swapping."""
+    with open("/proc/meminfo", encoding="ascii") as info:
+        return int(re.search(r"^MemAvailable:\s*(\d+) kB", info.read(), re.M).group(1)) >> 10
+
+
+class Memory(NoLink):
+    """Each guest's memory as a device of every other guest, for flat windows.
+
+    The files have no names: nothing is left behind, however the lab ends.
+    """
+
+    # The PCI slot of the first node's memory; the driver knows it, too.
+    SLOT = 16
+
+    def __init__(self, nodes, mib):
+        self._nodes = nodes
+        self._mib = mib
+        self._files = []
+
+    def __enter__(self):
+        available = _available_mib()
+        if self._nodes * self._mib > available:
+            raise LabError(f"--flat takes all memory of the {self._nodes} guests, {self._nodes * self._mib} MiB, "
+                           f"from this machine, which has {available} MiB left: use a smaller --mem")
+        try:
+            for node in range(1, self._nodes + 1):
+                self._files.append(os.memfd_create(f"ropcie-lab-node{node}"))
+                os.ftruncate(self._files[-1], self._mib << 20)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc):
+        for file in self._files:
+            os.close(file)
+        self._files = []
+
+    def qemu(self, node):
+        args = ["-machine", "memory-backend=ram"]
+        for owner, file in enumerate(self._files, 1):
+            name = "ram" if owner == node else f"ram{owner}"
+            args += ["-object", f"memory-backend-file,id={name},mem-path=/dev/fd/{file},size={self._mib}M,share=on"]
+            if owner != node:
+                args += ["-device", f"ivshmem-plain,memdev={name},addr={self.SLOT + owner - 1:x}"]
+        return args, self._files
+
+
 class Both(NoLink):
-    """Two links at once."""
+    """Several links at once."""
 
     def __init__(self, *links):
         self._links = links
@@ -169,7 +219,9 @@ def make(opts, run_dir, log):
     if opts.link == "ntb":
         server = os.path.join(opts.build_dir, "bin", "ropcie-ivshmem-server")
         ntb = Ntb(server, opts.nodes, run_dir, log)
-        return Both(ntb, Virtio(opts.nodes)) if opts.with_virtio else ntb
+        more = [Virtio(opts.nodes)] if opts.with_virtio else []
+        more += [Memory(opts.nodes, opts.mem)] if opts.flat else []
+        return Both(ntb, *more) if more else ntb
     if opts.link == "virtio":
         return Virtio(opts.nodes)
     return NoLink()

@@ -72,6 +72,7 @@ def _environment(opts, kernel, moddir):
         "LAB_OUT": "/run/lab",
         "LAB_PROVIDER": opts.provider,
         "LAB_LINK": opts.link,
+        "LAB_FLAT": str(int(opts.flat)),
     }
     if os.path.exists(provider + "-rdmav34.so"):
         public["IBV_DRIVERS"] = provider

@@ -28,6 +28,7 @@ Linux reboots. It starts again, and SCRIPT from its beginning, with LAB_BOOT one
 
 MAX_SMP = 64
 MIN_MEM = 256  # MiB: less does not boot
+MAX_FLAT_MEM = 2048  # MiB: more memory is not one range
 
 
 def _positive(text):
@@ -79,6 +80,8 @@ def _parser():
         help="what joins the nodes (default ntb; with --icount loopback or virtio)")
     add("--with-virtio", action="store_true",
         help="join the nodes with virtio-net besides, for comparisons in one run")
+    add("--flat", action="store_true",
+        help="give each NTB port a window to all memory of each other guest")
     add("--smp", type=_positive, metavar="N", help="CPUs of each guest (default 1, kcsan 2)")
     add("--mem", type=_positive, metavar="MIB", help="memory of each guest in MiB")
     add("--icount", action="store_true",
@@ -125,6 +128,10 @@ def _settle_topology(opts):
         raise LabError("--provider ropcie needs --link ntb or --link loopback")
     if opts.with_virtio and opts.link != "ntb":
         raise LabError("--with-virtio goes with --link ntb")
+    if opts.flat and (opts.link != "ntb" or opts.nodes == 1):
+        raise LabError("--flat goes with --link ntb and two nodes or more")
+    if opts.flat and opts.provider != "ropcie":
+        raise LabError(f"--flat is not for --provider {opts.provider}: ntb_transport would want to allocate the flat window")
     if opts.provider != "ropcie" and opts.link == "loopback":
         raise LabError(f"--link loopback is RoPCIe's own: {opts.provider} uses virtio with --nodes 1")
     if opts.provider != "ropcie" and opts.link == "ntb" and opts.nodes > 2:
@@ -174,5 +181,7 @@ def parse(argv):
     opts.mem = opts.mem or (2048 if checked else 1024)
     if opts.mem < MIN_MEM:
         raise LabError(f"--mem {opts.mem} is too little for a guest: at least {MIN_MEM} MiB")
+    if opts.flat and (opts.mem > MAX_FLAT_MEM or opts.mem & (opts.mem - 1)):
+        raise LabError(f"--mem {opts.mem} with --flat: give a power of two, {MAX_FLAT_MEM} at most")
     opts.build_dir = os.path.abspath(opts.build_dir)
     return opts

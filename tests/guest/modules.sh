@@ -207,7 +207,7 @@ link_works() {
 }
 
 hw_params=()
-for param in port ports; do
+for param in port ports flat; do
 	hw_params+=("$param=$(<"/sys/module/ntb_hw_ivshmem/parameters/$param")")
 done
 modprobe ib_uverbs

@@ -36,6 +36,9 @@ done
 refused "does not exist" ports=2 port=2
 refused "there is no family=" family=nonesuch
 refused "joins 2 ports at most" family=amd ports=3
+refused "no ivshmem-plain device in PCI slot $((17 - me))" ports="$NODES" port="$me" flat=1
+refused "has no window that reaches all memory" ports="$NODES" port="$me" flat=1 family=epf
+refused "mw_wrap=1 does not go with flat=1" ports="$NODES" port="$me" flat=1 mw_wrap=1
 meet checked
 
 # The ID that the server gave is the default, so that nobody needs port=.

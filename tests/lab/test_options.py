@@ -77,6 +77,11 @@ class Refusals(unittest.TestCase):
         self.refused("--icount", "--smp", "2", "run", SCRIPT, why="--icount")
         self.refused("--link", "virtio", "run", SCRIPT, why="ropcie")
         self.refused("--link", "loopback", "--with-virtio", "run", SCRIPT, why="--with-virtio")
+        self.refused("--link", "loopback", "--flat", "run", SCRIPT, why="--flat goes with --link ntb")
+        self.refused("--nodes", "1", "--flat", "run", SCRIPT, why="two nodes")
+        self.refused("--provider", "rxe", "--flat", "run", SCRIPT, why="--flat is not for --provider rxe")
+        for mem in ("768", "4096"):
+            self.refused("--mem", mem, "--flat", "run", SCRIPT, why=f"--mem {mem} with --flat: give a power of two")
         self.refused("--provider", "rxe", "--link", "loopback", "run", SCRIPT, why="loopback")
         self.refused("--provider", "siw", "--nodes", "3", "run", SCRIPT, why="ntb_netdev")
 

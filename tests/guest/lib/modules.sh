@@ -4,7 +4,7 @@
 # For guest tests that unload modules and load them again; sourced after rdma.sh.
 modules=(ntb_hw_ivshmem ropcie_ntb_if ropcie_bus ropcie_device ropcie)
 hw_params=()
-for param in port ports family; do
+for param in port ports family flat; do
 	hw_params+=("$param=$(<"/sys/module/ntb_hw_ivshmem/parameters/$param")")
 done
 mtu=$(<"/sys/class/net/$NETDEV/mtu")
