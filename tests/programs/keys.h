@@ -140,6 +140,7 @@ Outcome Judge(const Case& one);
 
 // One line for people.
 std::string Name(const Case& one);
+std::string Name(Kind kind);
 
 // What a device has.
 struct Abilities {

@@ -184,18 +184,22 @@ Outcome Judge(const Case& one) {
   return outcome;
 }
 
+std::string Name(Kind kind) {
+  static constexpr const char* kNames[] = {
+      "pinned",        "on demand",
+      "zero based",    "high",
+      "device memory", "dma-buf",
+      "null",          "window 1",
+      "window 2B",     "zero based window 2B"};
+  return kNames[static_cast<int>(kind)];
+}
+
 std::string Name(const Case& one) {
   static constexpr const char* kOps[] = {
       "SEND",         "WRITE",         "WRITE with immediate data",
       "READ",         "fetch and add", "compare and swap",
       "atomic write", "bind type 1",   "bind type 2B"};
   static constexpr const char* kWheres[] = {"local", "remote", "receive"};
-  static constexpr const char* kKindNames[] = {
-      "pinned",        "on demand",
-      "zero based",    "high",
-      "device memory", "dma-buf",
-      "null",          "window 1",
-      "window 2B",     "zero based window 2B"};
   static constexpr const char* kDomainNames[] = {"own", "other", "foreign"};
   static constexpr const char* kStates[] = {"valid",
                                             "other tag",
@@ -213,12 +217,11 @@ std::string Name(const Case& one) {
                                             "invalidated",
                                             "invalidated by the peer",
                                             "bound on another QP"};
-  std::string text =
-      Text(kOps[static_cast<int>(one.op)], ", ",
-           kWheres[static_cast<int>(one.where)], " ",
-           kKindNames[static_cast<int>(one.kind)], ", access ", one.access,
-           ", ", kDomainNames[static_cast<int>(one.domain)], " PD, key ",
-           kStates[static_cast<int>(one.state)], ", ");
+  std::string text = Text(
+      kOps[static_cast<int>(one.op)], ", ",
+      kWheres[static_cast<int>(one.where)], " ", Name(one.kind), ", access ",
+      one.access, ", ", kDomainNames[static_cast<int>(one.domain)], " PD, key ",
+      kStates[static_cast<int>(one.state)], ", ");
   if (one.state == State::kTag) {
     text += Text("^ ", int{one.tag}, ", ");
   }

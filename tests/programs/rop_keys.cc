@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <optional>
@@ -185,6 +186,21 @@ class Test {
     return config;
   }
 
+  // RoPCIe has everything, but without mapped queues no windows and no atomic
+  // writes. What this kernel has not shall not be left out without a word.
+  static void CheckAll(const Abilities& has) {
+    const char* const mapped = std::getenv("ROPCIE_MAPPED_QUEUES");
+    const bool all = mapped == nullptr || std::strcmp(mapped, "0") != 0;
+    for (int i = 0; i < kKinds; ++i) {
+      Check(has.kinds[i] || (!all && IsWindow(Kind{i})),
+            "there is no key of the kind ", Name(Kind{i}),
+            " (--tolerate leaves it out)");
+    }
+    Check(has.reregister, "a region can not be re-registered");
+    Check(has.windows == all, "windows: ", has.windows);
+    Check(has.atomic_write == all, "atomic writes: ", has.atomic_write);
+  }
+
   // What both sides have.
   Abilities Agree() {
     Abilities mine = regions_.Probe();
@@ -192,6 +208,9 @@ class Test {
       mine.recycled = regions_.Recycle();
       Check(mine.recycled || side_.options.tolerate,
             "the index of a key is not used again");
+    }
+    if (!side_.options.tolerate) {
+      CheckAll(mine);
     }
     const Abilities other = side_.channel.Exchange(mine);
     for (int i = 0; i < kKinds; ++i) {
