@@ -56,9 +56,9 @@ enum class Where { kLocal, kRemote, kReceive };
 enum class Kind {
   kPinned,
   kOnDemand,
-  kZeroBased,     // its first byte has the address 0
+  kLow,           // its first page has the address 0
   kHigh,          // it ends where addresses end, nearly
-  kDeviceMemory,  // zero based, too
+  kDeviceMemory,  // zero based
   kDmaBuf,        // a buffer of the vgem driver
   kNull,
   kWindow1,

@@ -28,8 +28,8 @@ constexpr Use kUses[] = {
 };
 
 constexpr Kind kAllKinds[] = {
-    Kind::kPinned,       Kind::kOnDemand,    Kind::kZeroBased, Kind::kHigh,
-    Kind::kDeviceMemory, Kind::kDmaBuf,      Kind::kNull,      Kind::kWindow1,
+    Kind::kPinned,       Kind::kOnDemand,    Kind::kLow,  Kind::kHigh,
+    Kind::kDeviceMemory, Kind::kDmaBuf,      Kind::kNull, Kind::kWindow1,
     Kind::kWindow2,      Kind::kWindow2Zero,
 };
 

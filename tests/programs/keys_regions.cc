@@ -24,7 +24,12 @@ namespace ropcie::keys {
 namespace {
 
 constexpr uint32_t kTagBits = 8;
-constexpr uint64_t kHighBase = -uint64_t{kRegion + 12};
+// uverbs wants an address that has the memory's place in its page.
+constexpr size_t kPage = 4096;
+constexpr uint64_t kLowBase = kBegin % kPage;
+// In the last pages that there are.
+constexpr uint64_t kHighBase =
+    kLowBase - (kLowBase + kRegion + kPage - 1) / kPage * kPage;
 constexpr uint64_t kBufferBase = 0x40000000 + kBegin;
 constexpr uint32_t kBufferSide = 128;  // pixels of 4 bytes: kArea
 constexpr unsigned int kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
@@ -126,7 +131,8 @@ ibv_pd* Regions::pd(Domain domain) const {
 
 uint64_t Regions::BaseOf(Kind kind) const {
   switch (kind) {
-    case Kind::kZeroBased:
+    case Kind::kLow:
+      return kLowBase;
     case Kind::kDeviceMemory:
     case Kind::kWindow2Zero:
       return 0;
@@ -156,7 +162,7 @@ MrPtr Regions::Register(Kind kind, unsigned int access, Domain domain,
                        : ibv_reg_dmabuf_mr(pd, begin, length, kBufferBase,
                                            buffer_file_.get(),
                                            static_cast<int>(access)));
-    case Kind::kZeroBased:
+    case Kind::kLow:
     case Kind::kHigh:
       return MrPtr(
           ibv_reg_mr_iova2(pd, host_ + begin, length, BaseOf(kind), access));

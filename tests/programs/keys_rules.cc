@@ -186,11 +186,8 @@ Outcome Judge(const Case& one) {
 
 std::string Name(Kind kind) {
   static constexpr const char* kNames[] = {
-      "pinned",        "on demand",
-      "zero based",    "high",
-      "device memory", "dma-buf",
-      "null",          "window 1",
-      "window 2B",     "zero based window 2B"};
+      "pinned",  "on demand", "low",      "high",      "device memory",
+      "dma-buf", "null",      "window 1", "window 2B", "zero based window 2B"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -539,7 +539,7 @@ class Test {
   void RefusedRegistrations(const Abilities& has) {
     const unsigned int writes =
         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-    for (const Kind kind : {Kind::kPinned, Kind::kOnDemand, Kind::kZeroBased,
+    for (const Kind kind : {Kind::kPinned, Kind::kOnDemand, Kind::kLow,
                             Kind::kHigh, Kind::kDmaBuf}) {
       if (kind == Kind::kDmaBuf && !has.kinds[static_cast<int>(kind)]) {
         continue;
