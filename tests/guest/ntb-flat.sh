@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --no-setup --flat
-# lab: --nodes 3 --no-setup --flat --mem 512
+# lab-long: --nodes 3 --no-setup --flat --mem 512
 #
 # Flat windows of the emulated NTB: each node writes to pages of each other
 # node that these have mapped for DMA, to all of them and to nothing beside them;
