@@ -58,6 +58,12 @@ static inline u32 ropcie_uring_ready(const struct ropcie_uring *ring)
 	return num <= ring->size ? num : 0;
 }
 
+/* Where the process's index stands: a hint, it may say what it likes. */
+static inline u32 ropcie_uring_posted(const struct ropcie_uring *ring)
+{
+	return READ_ONCE(ring->ctl->head);
+}
+
 /**
  * ropcie_uring_take() - copy the next entry out
  * @ring: ring with at least one entry ready
@@ -106,6 +112,12 @@ static inline void ropcie_uring_publish(struct ropcie_uring *ring)
 	smp_store_release(&ring->ctl->head, ++ring->next);
 }
 
+/* The process is told of all that is there. */
+static inline void ropcie_uring_told(const struct ropcie_uring *ring)
+{
+	WRITE_ONCE(ring->ctl->told, ring->next);
+}
+
 /**
  * ropcie_uring_wants_event() - is the process to be told of a completion?
  * @ring: completions
@@ -126,7 +138,7 @@ static inline bool ropcie_uring_wants_event(const struct ropcie_uring *ring,
 	    !((wish & ROPCIE_ABI_NOTIFY_SOLICITED) && solicited))
 		return false;
 	WRITE_ONCE(ring->ctl->wake, 0);
-	WRITE_ONCE(ring->ctl->told, ring->next);
+	ropcie_uring_told(ring);
 	return true;
 }
 

@@ -120,6 +120,8 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 		spent += hdr.frag_len + ROPCIE_SLOT_SIZE;
 		if (hdr.op != ROPCIE_OP_ACK)
 			continue;
+		if (hdr.syndrome == ROPCIE_RNR_NAK && qp->ibqp.recv_cq)
+			ropcie_cq_hurry(to_rcq(qp->ibqp.recv_cq));
 		want_receives(qp);
 		if (!qp->rsp.starved)
 			return false;

@@ -5,6 +5,7 @@
  * compiles the sources that it uses through a file like this one.
  */
 #include "core/datagram.c"
+#include "core/event_policy.c"
 #include "core/mr.c"
 #include "core/qp_state.c"
 #include "core/requester.c"

@@ -5,9 +5,14 @@
  * context first, and sends what is left to send, so that a polling program needs no
  * wake-up.
  */
+#include <linux/moduleparam.h>
 #include <linux/slab.h>
 
 #include "ropcie.h"
+
+static bool adaptive_events = true;
+module_param(adaptive_events, bool, 0644);
+MODULE_PARM_DESC(adaptive_events, "let events of streams of completions wait for more, where a process has not said (default on; for CQs created later)");
 
 static void cq_notify(struct tasklet_struct *t)
 {
@@ -29,6 +34,47 @@ static void notify(struct ropcie_cq *cq, enum ropcie_cq_due due)
 {
 	set_bit(due, &cq->due);
 	tasklet_schedule(&cq->notify);
+}
+
+/* All completions that there are have been told of. */
+static void mark_told(struct ropcie_cq *cq)
+{
+	if (cq->shared)
+		ropcie_uring_told(&cq->uring);
+	else
+		cq->told = cq->head;
+}
+
+/* Tell the consumer of what was held back. Under the lock. */
+static void tell(struct ropcie_cq *cq)
+{
+	ropcie_event_told(&cq->policy);
+	mark_told(cq);
+	notify(cq, ROPCIE_CQ_COMPLETED);
+	/* When it is running it finds nothing held back. */
+	hrtimer_try_to_cancel(&cq->look);
+}
+
+static enum hrtimer_restart look(struct hrtimer *timer)
+{
+	struct ropcie_cq *cq = container_of(timer, struct ropcie_cq, look);
+	enum hrtimer_restart again = HRTIMER_NORESTART;
+	unsigned long flags;
+	u32 delay;
+
+	spin_lock_irqsave(&cq->lock, flags);
+	/* What came meanwhile may have been told, and more be held back again. */
+	if (ropcie_event_holds(&cq->policy) && !hrtimer_is_queued(timer)) {
+		delay = ropcie_event_look(&cq->policy);
+		if (delay) {
+			hrtimer_forward_now(timer, ns_to_ktime(delay));
+			again = HRTIMER_RESTART;
+		} else {
+			tell(cq);
+		}
+	}
+	spin_unlock_irqrestore(&cq->lock, flags);
+	return again;
 }
 
 /* A ring for @cqe completions: shared, or in kernel memory. */
@@ -87,6 +133,10 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		return ret;
 	}
 	spin_lock_init(&cq->lock);
+	/* What the kernel's users do with an event, they do for many completions. */
+	ropcie_event_init(&cq->policy, adaptive_events && ropcie_cq_udata(arg));
+	hrtimer_init(&cq->look, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
+	cq->look.function = look;
 	tasklet_setup(&cq->notify, cq_notify);
 	cq->timestamps = attr->flags & IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
 	ibcq->cqe = attr->cqe;
@@ -160,7 +210,10 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 /* Before ib_free_cq() cancels the work that the handler may queue. */
 int ropcie_pre_destroy_cq(struct ib_cq *ibcq)
 {
-	tasklet_kill(&to_rcq(ibcq)->notify);
+	struct ropcie_cq *cq = to_rcq(ibcq);
+
+	hrtimer_cancel(&cq->look);
+	tasklet_kill(&cq->notify);
 	return 0;
 }
 
@@ -168,7 +221,7 @@ int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq);
 
-	tasklet_kill(&cq->notify);
+	ropcie_pre_destroy_cq(ibcq);
 	destroy_ring(cq);
 	atomic_dec(&to_rdev(ibcq->device)->num_cqs);
 	return 0;
@@ -213,6 +266,17 @@ static bool wants_event(struct ropcie_cq *cq, bool solicited)
 	return true;
 }
 
+/* Now, or with those that come behind it. */
+static void tell_of_first(struct ropcie_cq *cq)
+{
+	u32 delay = ropcie_event_first(&cq->policy);
+
+	if (delay)
+		hrtimer_start(&cq->look, ns_to_ktime(delay), HRTIMER_MODE_REL);
+	else
+		notify(cq, ROPCIE_CQ_COMPLETED);
+}
+
 bool ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		   bool solicited)
 {
@@ -232,10 +296,38 @@ bool ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		cq->ring[cq->head & (cq->size - 1)] = *wc;
 		WRITE_ONCE(cq->head, cq->head + 1);
 	}
-	if (wants_event(cq, solicited))
-		notify(cq, ROPCIE_CQ_COMPLETED);
+	if (ropcie_event_holds(&cq->policy)) {
+		if (ropcie_event_more(&cq->policy, 2 * ropcie_cq_used(cq) >=
+							   cq->ibcq.cqe))
+			tell(cq);
+	} else if (wants_event(cq, solicited)) {
+		tell_of_first(cq);
+	}
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return room;
+}
+
+void ropcie_cq_hurry(struct ropcie_cq *cq)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&cq->lock, flags);
+	if (ropcie_event_holds(&cq->policy))
+		tell(cq);
+	spin_unlock_irqrestore(&cq->lock, flags);
+}
+
+int ropcie_modify_cq(struct ib_cq *ibcq, u16 count, u16 period_us)
+{
+	struct ropcie_cq *cq = to_rcq(ibcq);
+	unsigned long flags;
+
+	spin_lock_irqsave(&cq->lock, flags);
+	if (ropcie_event_holds(&cq->policy))
+		tell(cq);
+	ropcie_event_set(&cq->policy, count, period_us * NSEC_PER_USEC);
+	spin_unlock_irqrestore(&cq->lock, flags);
+	return 0;
 }
 
 void ropcie_cq_forget(struct ropcie_cq *cq, const struct ib_qp *ibqp)
@@ -315,8 +407,12 @@ static bool arm(struct ropcie_cq *cq, enum ib_cq_notify_flags flags)
 		cq->armed |= flags & IB_CQ_SOLICITED_MASK;
 	missed = ropcie_cq_used(cq);
 	if (missed && (cq->shared || cq->left || cq->told != cq->head) &&
-	    !(flags & IB_CQ_REPORT_MISSED_EVENTS) && wants_event(cq, false))
-		notify(cq, ROPCIE_CQ_COMPLETED);
+	    !(flags & IB_CQ_REPORT_MISSED_EVENTS) && wants_event(cq, false)) {
+		if (ropcie_event_holds(&cq->policy))
+			tell(cq);
+		else
+			notify(cq, ROPCIE_CQ_COMPLETED);
+	}
 	spin_unlock_irqrestore(&cq->lock, irq);
 	return missed;
 }

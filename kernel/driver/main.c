@@ -49,6 +49,8 @@ static int ropcie_query_device(struct ib_device *ibdev,
 	attr->max_res_rd_atom = ROPCIE_MAX_RD_ATOMIC * ROPCIE_MAX_QP;
 	attr->max_cq = ROPCIE_MAX_CQ;
 	attr->max_cqe = ROPCIE_MAX_CQE;
+	attr->cq_caps.max_cq_moderation_count = U16_MAX;
+	attr->cq_caps.max_cq_moderation_period = U16_MAX;
 	attr->max_srq = ROPCIE_MAX_SRQ;
 	attr->max_srq_wr = ROPCIE_MAX_WR;
 	attr->max_srq_sge = ROPCIE_MAX_SGE;
@@ -256,6 +258,7 @@ static const struct ib_device_ops ropcie_ops = {
 	.map_mr_sg = ropcie_map_mr_sg,
 	.mmap = ropcie_mmap,
 	.mmap_free = ropcie_mmap_free,
+	.modify_cq = ropcie_modify_cq,
 	.modify_qp = ropcie_modify_qp,
 	.modify_srq = ropcie_modify_srq,
 	.poll_cq = ropcie_poll_cq,

@@ -246,7 +246,8 @@ int ropcie_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		}
 	}
 	spin_unlock_irqrestore(&qp->sq_lock, flags);
-	ropcie_qp_kick(qp);
+	if (!qp->sq_uring.ctl || !ropcie_qp_await_more(qp))
+		ropcie_qp_kick(qp);
 	return ret;
 }
 

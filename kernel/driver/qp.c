@@ -238,6 +238,7 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	INIT_LIST_HEAD(&qp->ready);
 	INIT_LIST_HEAD(&qp->blocked);
 	INIT_LIST_HEAD(&qp->owes);
+	ropcie_trial_init(&qp->sq_trial);
 	tasklet_setup(&qp->raise, ropcie_qp_raise);
 	refcount_set(&qp->refs, 1);
 	init_completion(&qp->unused);

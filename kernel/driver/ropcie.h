@@ -38,10 +38,12 @@
 
 #include "bus/bus.h"
 #include "core/datagram.h"
+#include "core/event_policy.h"
 #include "core/mr.h"
 #include "core/qp_state.h"
 #include "core/requester.h"
 #include "core/responder.h"
+#include "core/trial.h"
 #include "core/uring.h"
 #include "ntb_if/ntb_if.h"
 #include "ropcie_compat.h"
@@ -337,6 +339,8 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
  * @left: the last poll has not taken all that there was
  * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
  * @timestamps: the process wants to know when
+ * @policy: when the consumer is told
+ * @look: looks whether it is time to
  * @due: bits of enum ropcie_cq_due
  * @notify: calls the consumer, one call at a time and never from his own calls
  */
@@ -354,6 +358,8 @@ struct ropcie_cq {
 	bool left;
 	bool overflow;
 	bool timestamps;
+	struct ropcie_event_policy policy;
+	struct hrtimer look;
 	unsigned long due;
 	struct tasklet_struct notify;
 };
@@ -443,6 +449,7 @@ struct ropcie_av {
 
 enum ropcie_qp_flag {
 	ROPCIE_QP_QUEUED, /* on a work consumer's list, or run by it */
+	ROPCIE_QP_DELAYED, /* the work consumer is not woken yet */
 	ROPCIE_QP_OWES, /* on a list of ropcie_settle() */
 	ROPCIE_QP_RUNS, /* is to be run there; else it only answers */
 	ROPCIE_QP_BLOCKED, /* on dev->blocked */
@@ -513,6 +520,8 @@ struct ropcie_paging {
  * @sq_uring: of a mapped queue: where the process posts; @sq_ring is filled
  *	from it under @sq_lock
  * @sq_uwqe: a copy of one of its entries
+ * @sq_trial: whether it pays to wait for more of them; under @sq_lock
+ * @sq_waits_at: where the process's index was when the wait began; likewise
  * @rsp: responder
  * @rq: receive queue; of no entries with @srq
  * @srq: shared receive queue, or NULL. Of XRC: that of the last request; under
@@ -564,6 +573,8 @@ struct ropcie_qp {
 	struct ropcie_shared *shared;
 	struct ropcie_uring sq_uring;
 	struct ropcie_abi_send_wqe *sq_uwqe;
+	struct ropcie_trial sq_trial;
+	u32 sq_waits_at;
 	struct ropcie_responder rsp;
 	struct ropcie_rq rq;
 	struct ropcie_srq *srq;
@@ -950,6 +961,7 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 int ropcie_pre_destroy_cq(struct ib_cq *ibcq);
 int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
 int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata);
+int ropcie_modify_cq(struct ib_cq *ibcq, u16 count, u16 period_us);
 int ropcie_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc);
 int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
 
@@ -963,6 +975,9 @@ int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
  */
 bool ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		   bool solicited);
+
+/* Who sends waits for this consumer: what it was to be told later it is told now. */
+void ropcie_cq_hurry(struct ropcie_cq *cq);
 
 /* Completions that were not polled; of a mapped queue, as the process says. */
 u32 ropcie_cq_used(const struct ropcie_cq *cq);
@@ -1087,6 +1102,18 @@ bool ropcie_work_help(const struct ropcie_cq *cq);
 
 /* Run the QP here when that may be done, else schedule it. Any context. */
 void ropcie_qp_kick(struct ropcie_qp *qp);
+
+/**
+ * ropcie_qp_await_more() - a process has posted a send: wait for others, if that pays
+ * @qp: queue pair with mapped queues
+ *
+ * In a stream a call for each post is most of what a small message costs. So the
+ * process is told not to call for a few microseconds, at whose end, or when it polls
+ * an empty CQ, a work consumer or the poller sends all that there is.
+ *
+ * Return: the QP is going to be run.
+ */
+bool ropcie_qp_await_more(struct ropcie_qp *qp);
 
 /**
  * ropcie_qp_run() - send, complete, flush: what the state asks for

@@ -20,6 +20,9 @@
 
 /* Bytes that a consumer sends before it lets others at the QP. */
 #define WORKER_BUDGET (64 * 1024)
+/* How long a queue pair waits for more to send, and how many are worth it. */
+#define AWAIT_NS 5000
+#define AWAIT_WORTH 8
 /* How many queue pairs of others a poller looks at to find one of its own. */
 #define HELP_LOOK 8
 
@@ -28,11 +31,13 @@
  * @task: its thread
  * @lock: guards @ready
  * @ready: queue pairs to run
+ * @late: wakes it for queue pairs that wait for more to send
  */
 struct worker {
 	struct task_struct *task;
 	spinlock_t lock; /* guards ready */
 	struct list_head ready;
+	struct hrtimer late;
 };
 
 static struct worker *workers;
@@ -213,18 +218,77 @@ void ropcie_qp_kick(struct ropcie_qp *qp)
 		ropcie_qp_schedule(qp);
 }
 
-void ropcie_qp_schedule(struct ropcie_qp *qp)
+static struct worker *worker_of(const struct ropcie_qp *qp)
 {
-	struct worker *w = &workers[qp->ibqp.qp_num % num_workers];
+	return &workers[qp->ibqp.qp_num % num_workers];
+}
+
+/* Return: it was on no list. */
+static bool enqueue(struct ropcie_qp *qp, struct worker *w)
+{
 	unsigned long flags;
 
 	if (test_and_set_bit(ROPCIE_QP_QUEUED, &qp->flags))
-		return;
+		return false;
 	refcount_inc(&qp->refs);
 	spin_lock_irqsave(&w->lock, flags);
 	list_add_tail(&qp->ready, &w->ready);
 	spin_unlock_irqrestore(&w->lock, flags);
-	wake_up_process(w->task);
+	return true;
+}
+
+void ropcie_qp_schedule(struct ropcie_qp *qp)
+{
+	struct worker *w = worker_of(qp);
+
+	if (enqueue(qp, w) || test_bit(ROPCIE_QP_DELAYED, &qp->flags))
+		wake_up_process(w->task);
+}
+
+static enum hrtimer_restart late(struct hrtimer *timer)
+{
+	wake_up_process(container_of(timer, struct worker, late)->task);
+	return HRTIMER_NORESTART;
+}
+
+bool ropcie_qp_await_more(struct ropcie_qp *qp)
+{
+	struct worker *w = worker_of(qp);
+	unsigned long flags;
+	bool waits;
+
+	if (test_bit(ROPCIE_QP_QUEUED, &qp->flags) ||
+	    READ_ONCE(qp->state) != IB_QPS_RTS)
+		return false;
+	spin_lock_irqsave(&qp->sq_lock, flags);
+	waits = ropcie_trial_wait(&qp->sq_trial);
+	if (waits) {
+		qp->sq_waits_at = ropcie_uring_posted(&qp->sq_uring);
+		ropcie_uring_want_call(&qp->sq_uring, false);
+		set_bit(ROPCIE_QP_DELAYED, &qp->flags);
+	}
+	spin_unlock_irqrestore(&qp->sq_lock, flags);
+	if (!waits)
+		return false;
+	/* Of several that wait, the first one's time is everybody's. */
+	if (enqueue(qp, w) && !hrtimer_is_queued(&w->late))
+		hrtimer_start(&w->late, ns_to_ktime(AWAIT_NS), HRTIMER_MODE_REL);
+	return true;
+}
+
+/* The wait is over: was it worth it? From here on the process calls again. */
+static void end_wait(struct ropcie_qp *qp)
+{
+	unsigned long flags;
+	u32 come;
+
+	if (!test_and_clear_bit(ROPCIE_QP_DELAYED, &qp->flags))
+		return;
+	spin_lock_irqsave(&qp->sq_lock, flags);
+	come = ropcie_uring_posted(&qp->sq_uring) - qp->sq_waits_at;
+	ropcie_trial_end(&qp->sq_trial, come >= AWAIT_WORTH);
+	ropcie_uring_want_call(&qp->sq_uring, true);
+	spin_unlock_irqrestore(&qp->sq_lock, flags);
 }
 
 static bool completes_to(const struct ropcie_qp *qp, const struct ropcie_cq *cq)
@@ -260,6 +324,7 @@ static void worker_run(struct ropcie_qp *qp)
 	/* Whoever adds work from here on queues the QP again. */
 	smp_mb__after_atomic();
 	spin_lock_bh(&qp->lock);
+	end_wait(qp);
 	more = ropcie_qp_run(qp, WORKER_BUDGET);
 	ropcie_qp_unlock(qp);
 	if (more)
@@ -318,8 +383,10 @@ void ropcie_work_exit(void)
 {
 	u32 i;
 
-	for (i = 0; i < num_workers; i++)
+	for (i = 0; i < num_workers; i++) {
+		hrtimer_cancel(&workers[i].late);
 		kthread_stop(workers[i].task);
+	}
 	kfree(workers);
 }
 
@@ -336,6 +403,8 @@ int ropcie_work_init(void)
 
 		spin_lock_init(&w->lock);
 		INIT_LIST_HEAD(&w->ready);
+		hrtimer_init(&w->late, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
+		w->late.function = late;
 		w->task = kthread_run(worker_thread, w, "ropcie_work/%u",
 				      num_workers);
 		if (IS_ERR(w->task)) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 // Completion events: one event for each request for notification and none
-// without one, solicited-only requests, acknowledgement, and a long ping-pong
-// that sleeps for every completion, which stops for good if one wake-up is
-// lost.
+// without one, solicited-only requests, moderation, acknowledgement, and a long
+// ping-pong that sleeps for every completion, which stops for good if one
+// wake-up is lost.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -23,6 +24,10 @@ namespace {
 constexpr int kRounds = 10000;
 // How long an event that must not come is waited for.
 constexpr int kQuietMs = 300;
+// How long a moderated event waits for other completions: near the longest.
+constexpr uint16_t kPeriodUs = 60000;
+
+using Clock = std::chrono::steady_clock;
 
 class Events {
  public:
@@ -49,6 +54,8 @@ class Events {
     OneSideWatches("solicited only", &Events::WatchSolicited,
                    &Events::SendForSolicited);
     OneSideWatches("some at a time", &Events::WatchSome, &Events::SendSome);
+    OneSideWatches("moderation", &Events::WatchModerated,
+                   &Events::SendModerated);
     const int rounds =
         side_.options.rounds > 0 ? side_.options.rounds : kRounds;
     PingPong(rounds);
@@ -225,6 +232,56 @@ class Events {
     side_.channel.Barrier(33);
   }
 
+  void Moderate(uint16_t count, uint16_t period_us) {
+    ibv_modify_cq_attr attr{};
+    attr.attr_mask = IBV_CQ_ATTR_MODERATE;
+    attr.moderate.cq_count = count;
+    attr.moderate.cq_period = period_us;
+    CheckErrno(ibv_modify_cq(recv_cq_.get(), &attr), "ibv_modify_cq");
+  }
+
+  // Arms, lets the peer send, and waits for the event. Returns true if that
+  // came no sooner than the period says.
+  bool EventIsLate(int barrier) {
+    Arm(false);
+    const auto start = Clock::now();
+    side_.channel.Barrier(barrier);
+    ExpectEvent("of a moderated queue");
+    return Clock::now() - start >= std::chrono::microseconds(kPeriodUs);
+  }
+
+  // An event waits for some completions, or for its time.
+  void WatchModerated() {
+    Moderate(kSome, kPeriodUs);
+    Check(EventIsLate(40), "one completion did not wait for others");
+    TakeReceives(1);
+
+    const bool late = EventIsLate(41);
+    std::array<ibv_wc, kSome> wc{};
+    const int there = ibv_poll_cq(recv_cq_.get(), kSome, wc.data());
+    Check(late || there == kSome, "an event came early, with ", there, " of ",
+          kSome, " completions");
+    PostRecvs(there);
+    TakeReceives(kSome - there);
+
+    Moderate(0, 0);
+    Arm(false);
+    side_.channel.Barrier(42);
+    ExpectEvent("of a queue that is not moderated any more");
+    TakeReceives(1);
+  }
+
+  void SendModerated() {
+    side_.channel.Barrier(40);
+    Send(false);
+    side_.channel.Barrier(41);
+    for (int i = 0; i < kSome; ++i) {
+      Send(false);
+    }
+    side_.channel.Barrier(42);
+    Send(false);
+  }
+
   // Signaled now and then only: nothing but an event may wake this program.
   void SendQuietly(int round) {
     const bool signaled = round % kSignalEvery == kSignalEvery - 1;
@@ -261,7 +318,7 @@ class Events {
   }
 
   void PingPong(int rounds) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     for (int round = 0; round < rounds; ++round) {
       if (side_.leads) {
         SendQuietly(round);
@@ -277,8 +334,7 @@ class Events {
       }
     }
     side_.channel.Barrier(3);
-    const std::chrono::duration<double, std::micro> took =
-        std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::micro> took = Clock::now() - start;
     if (side_.leads) {
       std::cout << "ping-pong: " << rounds << " rounds without a lost wake-up, "
                 << took.count() / rounds << " us each\n";
