@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 // What a lane costs, next to what the machine costs anyway: a bare cache line
-// that two threads pass to and fro, a bare 64-byte slot, and memcpy.
+// that two threads pass to and fro, a bare 64-byte slot, and memcpy. With
+// BENCH_OPS in the environment that many iterations of what one thread does.
 #include <benchmark/benchmark.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -110,7 +116,73 @@ class OneWay {
   double best_ = 1;
 };
 
-bool Send(Lane* lane, std::vector<uint8_t>* payload) {
+// A second process on a processor of its own, over memory that both have.
+class PartnerProcess {
+ public:
+  explicit PartnerProcess(
+      const std::function<void(const std::atomic<bool>&)>& body)
+      : stop_(new (SharedMemory(sizeof(*stop_))) std::atomic<bool>(false)),
+        child_(fork()) {
+    if (child_ == 0) {
+      PinToCpu(1);
+      body(*stop_);
+      _exit(0);
+    }
+    PinToCpu(0);
+  }
+  PartnerProcess(const PartnerProcess&) = delete;
+  PartnerProcess& operator=(const PartnerProcess&) = delete;
+  ~PartnerProcess() {
+    stop_->store(true);
+    waitpid(child_, nullptr, 0);
+    munmap(stop_, sizeof(*stop_));
+  }
+
+  static void* SharedMemory(size_t size) {
+    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+      throw std::bad_alloc();
+    }
+    return memory;
+  }
+
+ private:
+  std::atomic<bool>* stop_;
+  pid_t child_;
+};
+
+// Both halves of a lane over memory that a forked process shares.
+class SharedLane {
+ public:
+  explicit SharedLane(uint32_t epoch)
+      : size_(kLine + ropcie_lane_size(&kGeom)),
+        memory_(static_cast<uint8_t*>(PartnerProcess::SharedMemory(size_))),
+        ends_(kGeom.slots) {
+    auto* cons = reinterpret_cast<__le32*>(memory_);
+    ropcie_lane_tx_init(&tx_, memory_ + kLine, &kGeom, cons, ends_.data(),
+                        epoch, false);
+    ropcie_lane_rx_init(&rx_, memory_ + kLine, &kGeom, cons, epoch);
+  }
+  SharedLane(const SharedLane&) = delete;
+  SharedLane& operator=(const SharedLane&) = delete;
+  ~SharedLane() { munmap(memory_, size_); }
+
+  ropcie_lane_tx* tx() { return &tx_; }
+  ropcie_lane_rx* rx() { return &rx_; }
+
+ private:
+  static constexpr size_t kLine = 64;
+
+  size_t size_;
+  uint8_t* memory_;
+  std::vector<u64> ends_;
+  ropcie_lane_tx tx_{};
+  ropcie_lane_rx rx_{};
+};
+
+template <typename AnyLane>
+bool Send(AnyLane* lane, std::vector<uint8_t>* payload) {
   const auto len = static_cast<uint32_t>(payload->size());
   const ropcie_hdr hdr = SendHeader(len);
   const ropcie_vec vec = {.base = payload->data(), .len = len};
@@ -118,7 +190,8 @@ bool Send(Lane* lane, std::vector<uint8_t>* payload) {
 }
 
 // Waits for a record and copies its payload out. False when told to stop.
-bool Receive(Lane* lane, std::vector<uint8_t>* out,
+template <typename AnyLane>
+bool Receive(AnyLane* lane, std::vector<uint8_t>* out,
              const std::atomic<bool>* stop) {
   while (!ropcie_lane_peek(lane->rx())) {
     if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
@@ -137,6 +210,12 @@ bool Receive(Lane* lane, std::vector<uint8_t>* out,
   return true;
 }
 
+void SetIterations(benchmark::internal::Benchmark* what) {
+  if (const char* ops = getenv("BENCH_OPS")) {
+    what->Iterations(std::strtol(ops, nullptr, 10));
+  }
+}
+
 void BM_LaneOneThread(benchmark::State& state) {
   Lane lane(7, kGeom);
   std::vector<uint8_t> payload(state.range(0), 0x5a);
@@ -150,7 +229,13 @@ void BM_LaneOneThread(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
-BENCHMARK(BM_LaneOneThread)->Arg(0)->Arg(28)->Arg(64)->Arg(1024)->Arg(4096);
+BENCHMARK(BM_LaneOneThread)
+    ->Arg(0)
+    ->Arg(28)
+    ->Arg(64)
+    ->Arg(1024)
+    ->Arg(4096)
+    ->Apply(SetIterations);
 
 void BM_PingPongCacheLine(benchmark::State& state) {
   struct alignas(64) Line {
@@ -222,12 +307,11 @@ void BM_PingPongSlot(benchmark::State& state) {
 }
 BENCHMARK(BM_PingPongSlot)->UseRealTime();
 
-void BM_PingPongLanes(benchmark::State& state) {
-  Lane there(7, kGeom);
-  Lane back(8, kGeom);
+template <typename AnyLane, typename AnyPartner>
+void PingPong(benchmark::State& state, AnyLane& there, AnyLane& back) {
   std::vector<uint8_t> payload(state.range(0), 0x5a);
   std::vector<uint8_t> out(state.range(0) + 1);
-  const Partner partner([&](const std::atomic<bool>& stop) {
+  const AnyPartner partner([&](const std::atomic<bool>& stop) {
     std::vector<uint8_t> echo(state.range(0), 0);
     while (Receive(&there, &echo, &stop)) {
       if (!Send(&back, &echo)) {
@@ -244,6 +328,12 @@ void BM_PingPongLanes(benchmark::State& state) {
     }
   }
 }
+
+void BM_PingPongLanes(benchmark::State& state) {
+  Lane there(7, kGeom);
+  Lane back(8, kGeom);
+  PingPong<Lane, Partner>(state, there, back);
+}
 BENCHMARK(BM_PingPongLanes)
     ->Arg(0)
     ->Arg(28)
@@ -252,11 +342,63 @@ BENCHMARK(BM_PingPongLanes)
     ->Arg(4096)
     ->UseRealTime();
 
-// Records per second in one direction, the receiver copying them out.
-void BM_MessageRate(benchmark::State& state) {
-  Lane lane(7, kGeom);
-  std::vector<uint8_t> payload(state.range(0), 0x5a);
+void BM_PingPongProcesses(benchmark::State& state) {
+  SharedLane there(7);
+  SharedLane back(8);
+  PingPong<SharedLane, PartnerProcess>(state, there, back);
+}
+BENCHMARK(BM_PingPongProcesses)->Arg(28)->Arg(64)->Arg(4096)->UseRealTime();
+
+// The least that a stream of slots can cost: each is written, its last word
+// last, and read; a position that comes back keeps the writer from lapping the
+// reader.
+void BM_MessageRateSlot(benchmark::State& state) {
+  constexpr size_t kBody = offsetof(ropcie_slot, valid);
+  struct alignas(64) Slot {
+    std::array<uint8_t, kBody> body{};
+    std::atomic<uint64_t> valid{0};
+  };
+  struct alignas(64) Position {
+    std::atomic<uint64_t> value{0};
+  };
+  const uint64_t slots = kGeom.slots;
+  std::vector<Slot> ring(slots);
+  Position taken;
   const Partner partner([&](const std::atomic<bool>& stop) {
+    std::array<uint8_t, kBody> body{};
+    for (uint64_t turn = 1; !stop.load(std::memory_order_relaxed);) {
+      if (ring[turn % slots].valid.load(std::memory_order_acquire) != turn) {
+        Relax();
+        continue;
+      }
+      body = ring[turn % slots].body;
+      benchmark::DoNotOptimize(body);
+      if (turn % (slots / 4) == 0) {
+        taken.value.store(turn, std::memory_order_release);
+      }
+      turn++;
+    }
+  });
+  const std::array<uint8_t, kBody> body{};
+  uint64_t turn = 0;
+  while (state.KeepRunning()) {
+    turn++;
+    while (turn - taken.value.load(std::memory_order_acquire) >= slots) {
+      Relax();
+    }
+    Slot& slot = ring[turn % slots];
+    slot.body = body;
+    slot.valid.store(turn, std::memory_order_release);
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(BM_MessageRateSlot)->UseRealTime();
+
+// Records per second in one direction, the receiver copying them out.
+template <typename AnyLane, typename AnyPartner>
+void MessageRate(benchmark::State& state, AnyLane& lane) {
+  std::vector<uint8_t> payload(state.range(0), 0x5a);
+  const AnyPartner partner([&](const std::atomic<bool>& stop) {
     std::vector<uint8_t> out(state.range(0) + 1);
     while (Receive(&lane, &out, &stop)) {
     }
@@ -269,7 +411,18 @@ void BM_MessageRate(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
+
+void BM_MessageRate(benchmark::State& state) {
+  Lane lane(7, kGeom);
+  MessageRate<Lane, Partner>(state, lane);
+}
 BENCHMARK(BM_MessageRate)->Arg(0)->Arg(28)->Arg(64)->Arg(4096)->UseRealTime();
+
+void BM_MessageRateProcesses(benchmark::State& state) {
+  SharedLane lane(7);
+  MessageRate<SharedLane, PartnerProcess>(state, lane);
+}
+BENCHMARK(BM_MessageRateProcesses)->Arg(28)->Arg(64)->Arg(4096)->UseRealTime();
 
 void BM_Memcpy(benchmark::State& state) {
   const std::vector<uint8_t> from(state.range(0), 0x5a);
