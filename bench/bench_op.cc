@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 // What an operation costs in all: one thread, two connected RC queue pairs, and
 // nobody waits. A SEND is: post a receive, post the send, poll both
-// completions; a WRITE or a READ is posted and polled. The devices are RDMA_DEV
-// and, for the other end, RDMA_DEV2 of the environment.
+// completions; a WRITE or a READ is posted and polled. Qps: a SEND when there
+// are that many pairs of queue pairs, and what memory of the machine each queue
+// pair takes. The devices are RDMA_DEV and, for the other end, RDMA_DEV2 of the
+// environment.
 #include <benchmark/benchmark.h>
 #include <infiniband/verbs.h>
 #include <sys/types.h>
@@ -11,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -58,13 +61,8 @@ struct End {
     pd = ibv_alloc_pd(context);
     cq = ibv_create_cq(context, 4 * kDepth, nullptr, nullptr, 0);
     mr = ibv_reg_mr(pd, memory.data(), memory.size(), kAccess);
-    ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = cq;
-    init.cap = {kDepth, kDepth, 1, 1, 0};
-    init.qp_type = IBV_QPT_RC;
-    qp = pd != nullptr && cq != nullptr ? ibv_create_qp(pd, &init) : nullptr;
-    if (mr == nullptr || qp == nullptr) {
-      Fail("no queue pair");
+    if (mr == nullptr || cq == nullptr) {
+      Fail("no memory region or completion queue");
     }
     gid_index = GidIndex(context);
     ibv_query_gid(context, 1, gid_index, &gid);
@@ -76,14 +74,29 @@ struct End {
   End(const End&) = delete;
   End& operator=(const End&) = delete;
   ~End() {
-    ibv_destroy_qp(qp);
+    for (ibv_qp* const qp : qps) {
+      ibv_destroy_qp(qp);
+    }
     ibv_dereg_mr(mr);
     ibv_destroy_cq(cq);
     ibv_dealloc_pd(pd);
     ibv_close_device(context);
   }
 
+  void CreateQp(uint32_t depth) {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.cap = {depth, depth, 1, 1, 0};
+    init.qp_type = IBV_QPT_RC;
+    qps.push_back(ibv_create_qp(pd, &init));
+    if (qps.back() == nullptr) {
+      Fail("no queue pair");
+    }
+  }
+
+  // The newest queue pair with the other end's newest.
   void Connect(const End& other) const {
+    ibv_qp* const qp = qps.back();
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
@@ -95,7 +108,7 @@ struct End {
     }
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = port.active_mtu;
-    attr.dest_qp_num = other.qp->qp_num;
+    attr.dest_qp_num = other.qps.back()->qp_num;
     attr.max_dest_rd_atomic = 1;
     attr.min_rnr_timer = 12;
     attr.ah_attr.is_global = 1;
@@ -133,7 +146,7 @@ struct End {
     wr.sg_list = &sge;
     wr.num_sge = 1;
     ibv_recv_wr* bad = nullptr;
-    if (ibv_post_recv(qp, &wr, &bad) != 0) {
+    if (ibv_post_recv(qps.front(), &wr, &bad) != 0) {
       Fail("ibv_post_recv");
     }
   }
@@ -148,7 +161,7 @@ struct End {
     wr.wr.rdma.remote_addr = reinterpret_cast<uintptr_t>(other.memory.data());
     wr.wr.rdma.rkey = other.mr->rkey;
     ibv_send_wr* bad = nullptr;
-    if (ibv_post_send(qp, &wr, &bad) != 0) {
+    if (ibv_post_send(qps.front(), &wr, &bad) != 0) {
       Fail("ibv_post_send");
     }
   }
@@ -171,7 +184,7 @@ struct End {
   ibv_pd* pd = nullptr;
   ibv_cq* cq = nullptr;
   ibv_mr* mr = nullptr;
-  ibv_qp* qp = nullptr;
+  std::vector<ibv_qp*> qps;  // the first one has the traffic
   uint8_t gid_index = 0;
   ibv_gid gid{};
   ibv_port_attr port{};
@@ -182,13 +195,22 @@ const char* Name(const char* variable, const char* otherwise) {
   return name != nullptr ? name : otherwise;
 }
 
+// Pairs of queue pairs of the two ends.
+void Connect(End* a, End* b, int64_t count, uint32_t depth) {
+  for (int64_t i = 0; i < count; ++i) {
+    a->CreateQp(depth);
+    b->CreateQp(depth);
+    a->Connect(*b);
+    b->Connect(*a);
+  }
+}
+
 void Op(benchmark::State& state, ibv_wr_opcode opcode) {
   const auto length = static_cast<uint32_t>(state.range(0));
   const char* const name = Name("RDMA_DEV", "ropcie0");
-  const End a(name, length);
-  const End b(Name("RDMA_DEV2", name), length);
-  a.Connect(b);
-  b.Connect(a);
+  End a(name, length);
+  End b(Name("RDMA_DEV2", name), length);
+  Connect(&a, &b, 1, kDepth);
   for ([[maybe_unused]] auto _ : state) {
     if (opcode == IBV_WR_SEND) {
       b.Receive(length);
@@ -200,6 +222,40 @@ void Op(benchmark::State& state, ibv_wr_opcode opcode) {
     }
   }
   state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+// Memory of the machine that nobody uses, KiB.
+double FreeKib() {
+  std::ofstream("/proc/sys/vm/drop_caches") << 3;
+  std::ifstream info("/proc/meminfo");
+  std::string name;
+  for (double value = 0; info >> name;) {
+    if (name == "MemFree:" && info >> value) {
+      return value;
+    }
+  }
+  Fail("no MemFree in /proc/meminfo");
+}
+
+void Qps(benchmark::State& state, uint32_t depth) {
+  constexpr uint32_t kLength = 64;
+  const int64_t count = state.range(0);
+  const char* const name = Name("RDMA_DEV", "ropcie0");
+  End a(name, kLength);
+  End b(Name("RDMA_DEV2", name), kLength);
+  Connect(&a, &b, 1, depth);
+  const double before = FreeKib();
+  Connect(&a, &b, count - 1, depth);
+  if (count >= 100) {  // of fewer, what else the machine does would be seen
+    state.counters["KiB"] =
+        (before - FreeKib()) / (2 * static_cast<double>(count - 1));
+  }
+  for ([[maybe_unused]] auto _ : state) {
+    b.Receive(kLength);
+    a.Post(IBV_WR_SEND, kLength, b);
+    a.Poll();
+    b.Poll();
+  }
 }
 
 // Operations of each; bench/profile subtracts what is not theirs.
@@ -217,6 +273,17 @@ void Sizes(benchmark::internal::Benchmark* bench) {
 BENCHMARK_CAPTURE(Op, send, IBV_WR_SEND)->Apply(Sizes);
 BENCHMARK_CAPTURE(Op, write, IBV_WR_RDMA_WRITE)->Apply(Sizes);
 BENCHMARK_CAPTURE(Op, read, IBV_WR_RDMA_READ)->Apply(Sizes);
+void Counts(benchmark::internal::Benchmark* bench) {
+  bench->Arg(1)
+      ->Arg(10)
+      ->Arg(100)
+      ->Arg(1000)
+      ->Iterations(Count())
+      ->UseRealTime();
+}
+
+BENCHMARK_CAPTURE(Qps, 16, 16)->Apply(Counts);
+BENCHMARK_CAPTURE(Qps, 128, 128)->Apply(Counts);
 
 }  // namespace
 }  // namespace ropcie
