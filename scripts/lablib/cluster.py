@@ -73,6 +73,7 @@ class Member:
         self.output = Lines()
         self.lines = {"control": Lines(), "request": Lines()}
         self.reboots = None  # how it ends to start again: "kill", or "itself"
+        self.paused = None  # until when, and the token of who asked for it
         self.log = open(os.path.join(guest.dir, "output.log"), "wb")
 
     def advance(self, phase):
@@ -168,13 +169,18 @@ class Cluster:
     def drive(self, until=Phase.DONE, stop=lambda: False):
         """Serves the nodes until all have reached a phase, or the run is lost."""
         while not stop() and not all(m.dead or m.phase >= until for m in self.members):
-            for key, _ in self._selector.select(0.2):
+            for key, _ in self._selector.select(self._until_next_look()):
                 key.data()
             for member in self.members:
                 self._watch(member)
             self._step_together()
             if self._cut_off is not None and time.monotonic() > self._cut_off:
                 return
+
+    def _until_next_look(self):
+        """Seconds; a pause ends when it should."""
+        ends = [member.paused[0] - time.monotonic() for member in self.members if member.paused]
+        return max(0, min([0.2, *ends]))
 
     def _step_together(self):
         """The two points where nodes wait for each other."""
@@ -218,6 +224,9 @@ class Cluster:
             member.reboots = rest
             member.advance(Phase.BOOT)
             self._answer(member.node, token, "ok")
+        elif word == "pause":
+            member.guest.pause()
+            member.paused = time.monotonic() + float(rest), token
         elif word == "kill-server":
             killed = self._start[2].kill_server()
             self._answer(member.node, token, "ok" if killed else "fail this link has no server")
@@ -267,6 +276,10 @@ class Cluster:
                 self.fail(member, self._why_dead(member))
             return
         now = time.monotonic()
+        if member.paused and now >= member.paused[0]:
+            token, member.paused = member.paused[1], None
+            member.guest.resume()
+            self._answer(member.node, token, "ok")
         limit = self._limits.get(member.phase)
         # A node that starts again has no more time for it than the others.
         since = self._began if member.phase == Phase.RUN else member.since

@@ -10,6 +10,7 @@ import mmap
 import os
 import re
 import shutil
+import signal
 import socket
 import time
 
@@ -150,6 +151,14 @@ class Guest:
     def alive(self):
         """False once QEMU has ended, for whatever reason."""
         return self._process.poll() is None
+
+    def pause(self):
+        """Stops QEMU as it is, with all its processors; the guest is not told."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        """Ends a pause."""
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self):
         """Ends QEMU and closes the ports."""

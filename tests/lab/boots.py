@@ -88,6 +88,17 @@ class Boots(unittest.TestCase):
         self.assertIn("lab-kill-server: this link has no server", done.stdout)
         self.assertIn("usage: lab-reboot kill|crash|orderly", done.stdout)
 
+    def test_pause_stops_all_of_a_guest_but_its_clocks(self):
+        done = self.lab("--nodes", "1", "run", self.script(
+            "us() { read -r up _ </proc/uptime; echo $((10#${up/./} * 10000)); }\n"
+            "busy() { while :; do date +%s%N; done >/tmp/beats; }\n"
+            "busy & before=$(us); lab-pause 3; passed=$(($(us) - before)); kill $!\n"
+            "[ $passed -ge 3000000 ] || { echo $passed us of the clock; exit 1; }\n"
+            "awk '$1 - last > gap { gap = $1 - last } { last = $1 } NR == 1 { gap = 0 } END { exit gap < 2.9e9 }' /tmp/beats\n"
+            "[ $? = 0 ] || { echo it went on; exit 1; }\n"
+            "lab-pause soon; [ $? = 2 ]"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_hang(self):
         self.fails(self.lab("--nodes", "1", "--timeout", "3", "run", self.script("sleep 1000")),
                    "node1: did not end its script within 3 s")

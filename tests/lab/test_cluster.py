@@ -7,6 +7,7 @@ import os
 import socket
 import tempfile
 import threading
+import time
 import types
 import unittest
 from unittest import mock
@@ -35,6 +36,7 @@ class FakeGuest:
         for name in (*qemu.PORTS, "shell"):
             self.ports[name], self.ends[name] = socket.socketpair()
         self.dead = threading.Event()
+        self.pauses = []  # when it was stopped and went on, in turn
         self.thread = threading.Thread(target=self._live, daemon=True)
         self.thread.start()
 
@@ -72,6 +74,12 @@ class FakeGuest:
 
     def alive(self):
         return not self.dead.is_set()
+
+    def pause(self):
+        self.pauses.append(time.monotonic())
+
+    def resume(self):
+        self.pauses.append(time.monotonic())
 
     def kill(self):
         self.dead.set()
@@ -262,6 +270,24 @@ class Course(unittest.TestCase):
             link = mock.Mock(kill_server=mock.Mock(return_value=server))
             self.assertEqual(self.run_nodes(behaviour, nodes=1, link=link)[0], [])
             self.assertEqual(heard, [answer])
+
+    def test_pause_is_as_long_as_asked_for_and_answered_behind_it(self):
+        seen = []
+
+        def behaviour(guest):
+            guest.start()
+            if guest.node == 1:
+                guest.tell("request", "tok pause 0.35\n")
+                answer = guest.hear("request")
+                seen.append((answer, list(guest.pauses), time.monotonic()))
+            guest.finish()
+
+        self.assertEqual(self.run_nodes(behaviour)[0], [])
+        answer, (stopped, went_on), heard = seen[0]
+        self.assertEqual(answer, "tok ok\n")
+        self.assertGreaterEqual(went_on - stopped, 0.35)
+        self.assertLess(went_on - stopped, 0.5)
+        self.assertLessEqual(went_on, heard)
 
     def test_unknown_request_is_refused(self):
         heard = []
