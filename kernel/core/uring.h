@@ -98,6 +98,13 @@ static inline void ropcie_uring_want_call(const struct ropcie_uring *ring,
 		WRITE_ONCE(ring->ctl->wake, call);
 }
 
+/* The last that the process hears; its calls would tell it, but it makes few. */
+static inline void ropcie_uring_end(const struct ropcie_uring *ring)
+{
+	if (ring->ctl)
+		WRITE_ONCE(ring->ctl->wake, ROPCIE_ABI_RING_GONE);
+}
+
 /* Entries that the kernel has filled and the process has not taken. */
 static inline u32 ropcie_uring_used(const struct ropcie_uring *ring)
 {

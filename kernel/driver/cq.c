@@ -222,6 +222,8 @@ int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	struct ropcie_cq *cq = to_rcq(ibcq);
 
 	ropcie_pre_destroy_cq(ibcq);
+	if (cq->shared)
+		ropcie_uring_end(&cq->uring);
 	destroy_ring(cq);
 	atomic_dec(&to_rdev(ibcq->device)->num_cqs);
 	return 0;

@@ -676,6 +676,8 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	mutex_lock(&dev->qp_mutex);
 	rest_wc_name(dev, qp->wc_name);
 	mutex_unlock(&dev->qp_mutex);
+	ropcie_uring_end(&qp->sq_uring);
+	ropcie_uring_end(&qp->rq.uring);
 	free_queues(qp);
 	return 0;
 }

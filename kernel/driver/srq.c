@@ -125,6 +125,7 @@ int ropcie_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	if (ibsrq->srq_type == IB_SRQT_XRC)
 		ropcie_xrc_unpublish(dev, srq);
 	tasklet_kill(&srq->limit_reached);
+	ropcie_uring_end(&srq->rq.uring);
 	ropcie_rq_destroy(&srq->rq);
 	ropcie_shared_put(srq->shared);
 	atomic_dec(&dev->num_srqs);

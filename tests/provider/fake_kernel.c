@@ -31,6 +31,7 @@ static struct {
 	uint32_t ring_size;
 	uint32_t calls;
 	bool refuses_writes;
+	bool gone;
 	uint32_t writes;
 } fake;
 
@@ -69,6 +70,11 @@ uint32_t fake_longest_command(void)
 void fake_refuse_writes(void)
 {
 	fake.refuses_writes = true;
+}
+
+void fake_lose_device(void)
+{
+	fake.gone = true;
 }
 
 uint32_t fake_writes(void)
@@ -254,6 +260,8 @@ int ibv_cmd_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	uint32_t count = 0;
 
 	fake.calls += !wr;
+	if (fake.gone)
+		return EIO;
 	for (; wr; wr = wr->next) {
 		int ret = take(wr);
 
@@ -271,7 +279,7 @@ int ibv_cmd_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		      struct ibv_recv_wr **bad_wr)
 {
 	fake.calls += !wr;
-	return 0;
+	return fake.gone ? EIO : 0;
 }
 
 /* A command that is written, as far as the kernel would look at it. */
@@ -339,7 +347,9 @@ long __wrap_syscall(long number, ...)
 	if (number != SYS_write || fd != mapped.ibv_ctx.context.cmd_fd)
 		abort();
 	fake.writes++;
-	errno = fake.refuses_writes ? EACCES : written(data, length);
+	errno = fake.gone	    ? EIO :
+		fake.refuses_writes ? EACCES :
+				      written(data, length);
 	return errno ? -1 : (long)length;
 }
 
@@ -406,6 +416,10 @@ int ibv_cmd_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 	int count = 0;
 
 	fake.calls++;
+	if (fake.gone) {
+		errno = EIO;
+		return -1;
+	}
 	while (count < num_entries && fake.wc_head < fake.wc_tail)
 		wc[count++] = fake.wc[fake.wc_head++];
 	return count;

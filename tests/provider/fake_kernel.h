@@ -55,6 +55,9 @@ uint32_t fake_calls(void);
 void fake_refuse_writes(void);
 uint32_t fake_writes(void);
 
+/* Doorbells and polls return EIO from now on. */
+void fake_lose_device(void);
+
 /* Registered regions that are still there. */
 int fake_regions(void);
 

@@ -50,14 +50,18 @@ class MappedQp : public testing::Test {
     wr.num_sge = sge != nullptr ? 1 : 0;
     wr.send_flags = flags;
     ibv_send_wr* bad = nullptr;
-    return ropcie_post_send(qp_, &wr, &bad);
+    const int ret = ropcie_post_send(qp_, &wr, &bad);
+    EXPECT_TRUE(ret == 0 || bad == &wr);
+    return ret;
   }
 
   int Receive(uint64_t wr_id) {
     ibv_recv_wr wr{};
     wr.wr_id = wr_id;
     ibv_recv_wr* bad = nullptr;
-    return ropcie_post_recv(qp_, &wr, &bad);
+    const int ret = ropcie_post_recv(qp_, &wr, &bad);
+    EXPECT_TRUE(ret == 0 || bad == &wr);
+    return ret;
   }
 
   // A copy of the next send queue entry, as the kernel takes it.
@@ -84,6 +88,30 @@ TEST_F(MappedQp, WritesTheRequestToTheRing) {
   EXPECT_EQ(wqe->sge[0].addr, 0x1234);
   EXPECT_EQ(wqe->sge[0].length, 99);
   EXPECT_EQ(wqe->sge[0].lkey, 7);
+}
+
+// The kernel resets the queue pair and destroys it, whatever the process does.
+TEST_F(MappedQp, NothingIsPostedOnceTheDeviceHasGone) {
+  for (uint64_t i = 0; i < kDepth; ++i) {
+    ASSERT_EQ(Send(i, 0), 0);
+    ASSERT_EQ(Receive(i), 0);
+  }
+  const uint32_t calls = fake_calls();
+  for (const int which : {0, 1}) {
+    ropcie_uring_reset(fake_ring(which));
+    ropcie_uring_end(fake_ring(which));
+  }
+  EXPECT_EQ(Send(100, 0), EIO) << "not ENOMEM, although none has completed";
+  EXPECT_EQ(Receive(100), EIO);
+  EXPECT_LE(fake_calls(), calls + 2);
+}
+
+// The kernel may complete what it finds without a doorbell.
+TEST_F(MappedQp, WhatIsPostedBeforeADoorbellFindsNoDeviceIsPosted) {
+  fake_lose_device();
+  EXPECT_EQ(Send(1, 0), 0);
+  EXPECT_EQ(Send(2, 0), EIO);
+  EXPECT_EQ(Receive(3), EIO);
 }
 
 TEST_F(MappedQp, WritesInlineDataToTheRing) {
@@ -328,6 +356,18 @@ TEST_F(MappedCq, EventsAreAskedForInTheRing) {
             uint32_t{ROPCIE_ABI_NOTIFY_SOLICITED | ROPCIE_ABI_NOTIFY_ANY})
       << "both were asked for";
   EXPECT_EQ(fake_calls(), 0);
+}
+
+TEST_F(MappedCq, NobodyWaitsOnceTheDeviceHasGone) {
+  ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+  Complete(5);
+  fake_lose_device();
+  ropcie_uring_end(fake_ring(0));
+  EXPECT_EQ(Poll(2), (Ids{5})) << "what was there is not lost";
+  ibv_wc wc{};
+  EXPECT_LT(ropcie_poll_cq(cq_, 1, &wc), 0);
+  EXPECT_EQ(ropcie_req_notify_cq(cq_, 0), EIO);
+  EXPECT_LT(ropcie_poll_cq(cq_, 1, &wc), 0);
 }
 
 // Whoever waits for an event is given his completions without asking.

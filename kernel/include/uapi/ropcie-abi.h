@@ -117,6 +117,9 @@ enum ropcie_abi_notify {
 	ROPCIE_ABI_NOTIFY_ANY = 1 << 1,
 };
 
+/* In @wake of every ring: its object is no more, as when the device has gone. */
+#define ROPCIE_ABI_RING_GONE 0x80000000u
+
 /**
  * struct ropcie_abi_ring - indices of a shared ring, in shared memory
  * @head: entries that were ever filled, modulo 2^32; the filling side writes it
@@ -127,7 +130,7 @@ enum ropcie_abi_notify {
  *	Read it behind a full barrier after @head was written. Of completions:
  *	the events that the process asks for, &enum ropcie_abi_notify, before a
  *	full barrier and its last look at @head; the kernel writes 0 when it
- *	raises one.
+ *	raises one. ROPCIE_ABI_RING_GONE is the last that the kernel writes.
  * @reserved1: as @reserved0
  *
  * Entry n is at (n modulo size) * stride of the ring. Both indices are 0 after

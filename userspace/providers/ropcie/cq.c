@@ -210,7 +210,7 @@ static bool wants_event(struct ropcie_cq *cq)
 	bool wants;
 
 	pthread_mutex_lock(&cq->ring_lock);
-	wants = cq->ring.ctl &&
+	wants = cq->ring.ctl && !ropcie_ring_gone(&cq->ring) &&
 		__atomic_load_n(&cq->ring.ctl->wake, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&cq->ring_lock);
 	return wants;
@@ -249,7 +249,7 @@ int ropcie_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	struct ropcie_context *ctx = to_rctx(ibcq->context);
 	struct ropcie_cq *cq = to_rcq(ibcq);
-	bool lost, due = false;
+	bool lost, gone, due = false;
 
 	if (!cq->map.addr)
 		return ibv_cmd_req_notify_cq(ibcq, solicited_only);
@@ -263,9 +263,12 @@ int ropcie_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 				  __ATOMIC_SEQ_CST);
 		due = !solicited_only && are_due(cq);
 	}
+	gone = ropcie_ring_gone(&cq->ring);
 	pthread_mutex_unlock(&cq->ring_lock);
 	if (lost)
 		return EINVAL;
+	if (gone)
+		return EIO;
 	if (!__atomic_exchange_n(&ctx->has_polled, false, __ATOMIC_RELAXED) &&
 	    !due)
 		return 0;

@@ -70,6 +70,13 @@ static inline void *ropcie_ring_at(const struct ropcie_ring *ring, uint32_t idx)
 	return ring->entries + (size_t)(idx & (ring->size - 1)) * ring->stride;
 }
 
+/* The kernel has destroyed the queue: its device has gone. */
+static inline bool ropcie_ring_gone(const struct ropcie_ring *ring)
+{
+	return ring->ctl && __atomic_load_n(&ring->ctl->wake, __ATOMIC_RELAXED) &
+				    ROPCIE_ABI_RING_GONE;
+}
+
 /* Work queues: entries that the kernel is not done with. */
 static inline uint32_t ropcie_ring_used(const struct ropcie_ring *ring)
 {

@@ -160,13 +160,14 @@ static int may_send(const struct ropcie_qp *qp)
 	case IBV_QPS_RTR:
 		return EINVAL;
 	default:
-		return qp->error;
+		return ropcie_ring_gone(&qp->sq) ? EIO : qp->error;
 	}
 }
 
 /*
  * What was posted is posted, so the call has to be made. When the device is gone
- * it can not be, and there will be no completions.
+ * it can not be. The kernel may have found the request by itself and complete it
+ * yet, so this post is none that has failed; the next one is.
  */
 static void ring_doorbell(struct ropcie_qp *qp, int (*call)(struct ibv_qp *qp))
 {
@@ -218,6 +219,9 @@ static int post_recvs(struct ropcie_ring *ring, uint32_t max_wr,
 {
 	struct ropcie_abi_recv_wqe *wqe;
 
+	*bad_wr = wr;
+	if (ropcie_ring_gone(ring))
+		return EIO;
 	for (; wr; wr = wr->next) {
 		*bad_wr = wr;
 		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > max_sge)
