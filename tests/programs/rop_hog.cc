@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // Opens a lot of everything and transfers for ever on all QPs, in both
 // directions, until it is killed or its peer is gone: for tests of what the
-// kernel cleans up. Prints "running" once data flows.
+// kernel cleans up, and of what must not disturb anybody. Every message is
+// verified. Prints "running" once data flows.
 #include <infiniband/verbs.h>
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <thread>
@@ -25,6 +27,7 @@ namespace {
 constexpr size_t kMessage = size_t{256} * 1024;
 constexpr int kOutstanding = 4;  // in each direction of each QP
 constexpr size_t kIdleMrs = 16;
+constexpr size_t kPage = 4096;  // as far apart as messages begin in a pattern
 
 class Hog {
  public:
@@ -32,10 +35,15 @@ class Hog {
       : side_(side),
         device_(OpenDevice(side)),
         channel_(ibv_create_comp_channel(device_.context.get())),
-        arena_(device_, 4 * kMessage) {
+        pattern_(side.options.seed, kMessage),
+        source_(device_, 2 * kMessage),
+        targets_(device_,
+                 (kOutstanding * static_cast<size_t>(side.options.qps) + 1) *
+                     (kMessage + kPage)) {
     CheckErrno(channel_ == nullptr ? errno : 0, "ibv_create_comp_channel");
-    source_ = arena_.Sge(arena_.Take(kMessage, 0, false));
-    target_ = arena_.Sge(arena_.Take(kMessage, 0, false));
+    // All messages overlap there.
+    whole_ = source_.Take(kMessage + kPage, 0, false);
+    std::memcpy(source_.At(whole_.offset), pattern_.Bytes(0, 0), whole_.length);
     for (size_t i = 0; i < kIdleMrs; ++i) {
       idle_.push_back(std::make_unique<Arena>(device_, kMessage));
     }
@@ -45,13 +53,17 @@ class Hog {
     config.cap.max_send_wr = kOutstanding;
     config.cap.max_recv_wr = kOutstanding;
     for (int i = 0; i < side.options.qps; ++i) {
+      flows_.emplace_back();
+      for (Piece& piece : flows_.back().targets) {
+        piece = targets_.Take(kMessage, 0, false);
+      }
       qps_.push_back(CreateQp(device_, cq_.get(), cq_.get(), &config));
       ToInit(qps_.back().get(), config);
       const QpAddress mine = AddressOf(device_, qps_.back().get());
       ToRts(qps_.back().get(), device_, mine, side.channel.Exchange(mine),
             config);
       for (int j = 0; j < kOutstanding; ++j) {
-        PostRecv(qps_.back().get(), qps_.size() - 1, {target_});
+        Receive(qps_.size() - 1);
       }
     }
     CheckErrno(ibv_req_notify_cq(cq_.get(), 0), "ibv_req_notify_cq");
@@ -62,7 +74,7 @@ class Hog {
   void Run() {
     for (size_t i = 0; i < qps_.size(); ++i) {
       for (int j = 0; j < kOutstanding; ++j) {
-        PostSend(qps_[i].get(), i, {source_});
+        Send(i);
       }
     }
     uint64_t messages = 0;
@@ -94,22 +106,62 @@ class Hog {
       std::cout << "stopped by " << ibv_wc_status_str(wc.status) << "\n";
       return false;
     }
-    ibv_qp* qp = qps_.at(wc.wr_id).get();
     if (wc.opcode == IBV_WC_RECV) {
-      PostRecv(qp, wc.wr_id, {target_});
+      Verify(wc);
+      Receive(wc.wr_id);
     } else {
-      PostSend(qp, wc.wr_id, {source_});
+      Send(wc.wr_id);
     }
     return true;
+  }
+
+  // A queue pair in one direction; messages are numbered.
+  struct Flow {
+    std::array<Piece, kOutstanding> targets;
+    uint64_t sent = 0;
+    uint64_t to_receive = 0;
+    uint64_t received = 0;
+  };
+
+  [[nodiscard]] const uint8_t* Bytes(bool mine, uint64_t qp,
+                                     uint64_t message) const {
+    return pattern_.Bytes(
+        (message * flows_.size() + qp) * 2 + (mine == side_.leads ? 1 : 0), 0);
+  }
+
+  void Send(uint64_t qp) {
+    const auto phase = static_cast<size_t>(
+        Bytes(true, qp, flows_.at(qp).sent++) - pattern_.Bytes(0, 0));
+    PostSend(qps_.at(qp).get(), qp,
+             {source_.Sge({whole_.offset + phase, kMessage})});
+  }
+
+  void Receive(uint64_t qp) {
+    Flow& flow = flows_.at(qp);
+    PostRecv(qps_.at(qp).get(), qp,
+             {targets_.Sge(flow.targets.at(flow.to_receive++ % kOutstanding))});
+  }
+
+  void Verify(const ibv_wc& wc) {
+    Flow& flow = flows_.at(wc.wr_id);
+    const uint64_t message = flow.received++;
+    Check(wc.byte_len == kMessage &&
+              std::memcmp(
+                  targets_.At(flow.targets.at(message % kOutstanding).offset),
+                  Bytes(false, wc.wr_id, message), kMessage) == 0,
+          "message ", message, " of QP ", wc.wr_id,
+          ": other bytes than were sent");
   }
 
   Side& side_;
   Device device_;
   ChannelPtr channel_;
-  Arena arena_;
+  Pattern pattern_;
+  Arena source_;
+  Arena targets_;
+  Piece whole_{};
   std::vector<std::unique_ptr<Arena>> idle_;
-  ibv_sge source_{};
-  ibv_sge target_{};
+  std::vector<Flow> flows_;
   CqPtr cq_;
   std::vector<QpPtr> qps_;
 };
