@@ -3,8 +3,11 @@
 # lab: --nodes 2 -- 1 cable silence tcp nvme modules unbind freezer
 # lab: --nodes 2 -- 1 doorbells
 # lab: --nodes 2 --smp 2 -- 2 processors
+# lab: --nodes 2 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 1 pause
 # lab-long: --nodes 2 --timeout 28800 -- 20
 # lab-long: --nodes 2 --smp 2 --timeout 3600 -- 20 processors
+# lab-long: --nodes 2 --timeout 14400 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 20 pause pause_ulps
+# lab-long: --nodes 3 --timeout 14400 -- 20 cable bystanders
 #
 # faults.sh [TURNS [WAY...]]: a link or a device is lost under verified traffic, each
 # way TURNS times, at either node. Each time rop_faults checks what programs see, and
@@ -12,6 +15,10 @@
 # short silence or frozen processes, is not seen at all. The ways:
 #   cable       the cable is pulled
 #   silence     a port falls silent, for longer than is forgiven, and for less
+#   pause       a whole node stands still, for longer and for less; the emulated NTB is
+#               more patient (timeout_ms), so that it is RoPCIe's heartbeat that decides
+#   pause_ulps  the same under TCP and NVMe over Fabrics
+#   bystanders  node 1 loses its port, nodes 2 and 3 have traffic; wants --nodes 3
 #   tcp, nvme   both, under TCP and under NVMe over Fabrics
 #   modules     the upper modules of a node, or all of them, are unloaded and loaded
 #   unbind      a driver is unbound from its device and bound again
@@ -40,7 +47,76 @@ cable() {
 
 silence() {
 	lose dead 7 "$turns"
-	be_silent 1 "$turns"
+	be_silent dead 1 "$turns"
+}
+
+# links_up: how often those of the emulated NTB came up.
+links_up() {
+	sed -n 's/^links up \([0-9]*\) times.*/\1/p' "${cable%link}info"
+}
+
+# expect_patient_ntb COMMAND...: nothing of it is a loss to the NTB.
+expect_patient_ntb() {
+	local ups
+
+	[ "$(link_ms ntb_hw_ivshmem timeout_ms)" -ge 30000 ] ||
+		fail "the NTB is too impatient: --module-params ntb_hw_ivshmem:timeout_ms=60000"
+	ups=$(links_up)
+	"$@"
+	[ "$(links_up)" = "$ups" ] || fail "the NTB has taken its link down"
+}
+
+pause_each() {
+	lose pause 7 "$turns" 1
+	lose pause 7 "$turns" 2
+	be_silent pause 2 "$turns" 1
+	be_silent pause 2 "$turns" 2
+}
+
+pause() {
+	expect_patient_ntb pause_each
+}
+
+pause_ulps_each() {
+	local turn
+
+	for ((turn = 1; turn <= turns; turn++)); do
+		for seconds in 2 7; do
+			tcp_over_loss pause $seconds $((turn % 2 + 1))
+			meet
+			nvme_over_loss pause $seconds $((turn % 2 + 1))
+		done
+	done
+	pass "TCP and NVMe over Fabrics with a node that stands still, $turns times"
+}
+
+pause_ulps() {
+	expect_patient_ntb pause_ulps_each
+}
+
+# among_others COMMAND...: between nodes 2 and 3.
+among_others() {
+	NODE=$((NODE - 1)) NODES=2 SERVER=10.77.0.2 "$@"
+}
+
+bystanders() {
+	local turn
+
+	[ "$NODES" = 3 ] || fail "nobody stands by: use --nodes 3"
+	if [ "$NODE" != 1 ]; then
+		among_others start_hog 4 --tcp-port 18700
+		spared=$hog
+	fi
+	meet
+	for ((turn = 1; turn <= turns; turn++)); do
+		lose down 0.3 1
+		[ "$NODE" = 1 ] || expect_traffic "the loss of another"
+	done
+	meet
+	[ "$NODE" = 1 ] || kill_hog || true # its peer may have been killed first
+	spared=
+	expect_no_user_objects "bystanders"
+	pass "nodes 2 and 3 did not notice that node 1 was lost, $turns times"
 }
 
 tcp() {
@@ -81,7 +157,7 @@ lose_device() {
 		"$take" "$@"
 	fi
 	wait "$test" || fail "$take $* at node$who: $(<"$faults_log")"
-	[ "$NODE" = "$who" ] || expect_noticed 0
+	[ "$NODE" = "$who" ] || expect_noticed 0 0 1
 	expect_no_user_objects "$take $*"
 	meet
 	[ "$NODE" != "$who" ] || "$give" "$@"

@@ -178,7 +178,7 @@ limits() {
 silence() {
 	draw_node
 	draw 10
-	be_silent 1.$drawn 3 "$who"
+	be_silent dead 1.$drawn 3 "$who"
 }
 
 losses() {

@@ -47,6 +47,8 @@ Options ParseOptions(int argc, char** argv, const std::string& description) {
                "losing the peer is no failure");
   app.add_flag("--loses-device", options.loses_device,
                "rop_faults: it is the device that goes, not the link");
+  app.add_flag("--port-stays", options.port_stays,
+               "rop_faults: other peers keep the port active");
 
   try {
     app.parse(argc, argv);

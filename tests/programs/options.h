@@ -28,6 +28,7 @@ struct Options {
   bool tolerate = false;  // differences from the standard are only printed
   bool peer_may_die = false;
   bool loses_device = false;  // rop_faults: not the link, but its own device
+  bool port_stays = false;    // rop_faults: there are other peers
 };
 
 // Exits with a message on a wrong option (status 2) and on --help (0).

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
-// Traffic whose link is lost again and again: what arrived is intact and in
-// order, every work request completes exactly once, the queue pairs end in ERR
-// with their event, and new ones work when the link is back. Each round begins
-// with a fork under traffic, which must not take any memory from the device.
-// Prints "running" in each round, when it is time to cut the link.
+// Traffic of all kinds whose link is lost again and again: what arrived is
+// intact and in order, every work request completes exactly once and in the
+// right way, each event comes once and in time, datagrams go on by themselves,
+// and new queue pairs work when the link is back. Each round begins with a fork
+// under traffic, which must not take any memory from the device.
+// Prints "running" in each round, when it is time to cut the link, and how long
+// after the last success each queue pair was told.
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <functional>
 #include <iostream>
-#include <set>
+#include <map>
 #include <string>
-#include <vector>
+#include <thread>
 
 #include "failure.h"
+#include "faults_flow.h"
 #include "pattern.h"
 #include "side.h"
 #include "verbs_util.h"
@@ -29,372 +31,371 @@
 namespace ropcie {
 namespace {
 
-constexpr uint32_t kQps = 4;
-constexpr uint64_t kOutstanding = 4;  // in each direction of each QP
-constexpr std::array<size_t, 6> kLengths = {1, 28, 29, 4096, 65536, 262144};
-constexpr size_t kLongest = 262144;
 constexpr int kRounds = 20;
+// Within which an event must not come a second time.
+constexpr int kQuietMs = 50;
 
-using Clock = std::chrono::steady_clock;
-
-size_t LengthOf(uint64_t sequence) {
-  return kLengths[sequence % kLengths.size()];
-}
-
-// One half of a QP: what was posted, and what of it has completed.
-struct Half {
-  uint64_t posted = 0;
-  uint64_t completed = 0;
-  uint64_t good = 0;
-  uint64_t mark = 0;
-  bool failed = false;
-  bool exhausted = false;  // with RETRY_EXC_ERR
-  Clock::time_point last_good;
-};
-
-class Flow {
+// Events of the device since the round began. Any that has no reason throws.
+class Events {
  public:
-  Flow(Side* side, const Device& device, Arena* arena, const Pattern* pattern,
-       uint32_t number)
-      : side_(side), arena_(arena), pattern_(pattern), number_(number) {
-    for (uint64_t i = 0; i < kOutstanding; ++i) {
-      out_.push_back(arena->Take(kLongest, 0, false));
-      in_.push_back(arena->Take(kLongest, 0, false));
-    }
-    QpConfig config;
-    if (side->options.peer_may_die) {
-      // A peer's queue pairs are destroyed a little before its device goes: it
-      // is the link's loss that ends these, not that nobody answers.
-      config.timeout = 20;  // 4.3 s
-    }
-    connection_ = Connect(device, *side, config);
-    while (receive_.posted < kOutstanding) {
-      Receive();
-    }
+  explicit Events(const Device& device) : context_(device.context.get()) {}
+
+  void Forget() {
+    Take(0);
+    qps_.clear();
+    port_errors_ = 0;
+    port_actives_ = 0;
   }
 
-  void Start() {
-    while (send_.posted < kOutstanding) {
-      Send();
+  // All that come within the time, and what is there already.
+  void Take(int timeout_ms) {
+    pollfd wait = {context_->async_fd, POLLIN, 0};
+    // Nothing comes behind the device's end, and who asks would wait for ever.
+    while (!device_gone_ && poll(&wait, 1, timeout_ms) == 1) {
+      ibv_async_event event{};
+      CheckErrno(ibv_get_async_event(context_, &event) == 0 ? 0 : errno,
+                 "ibv_get_async_event");
+      Note(event);
+      ibv_ack_async_event(&event);
     }
   }
 
-  // Takes what has completed; posts in its place unless that is over.
-  void Poll(bool again) {
-    std::array<ibv_wc, 2 * kOutstanding> done{};
-    for (const bool receives : {false, true}) {
-      ibv_cq* const cq =
-          (receives ? connection_.recv_cq : connection_.send_cq).get();
-      const int count =
-          ibv_poll_cq(cq, static_cast<int>(done.size()), done.data());
-      if (count < 0 && side_->options.loses_device) {
-        refused_ = true;
-        return;
-      }
-      Check(count >= 0, "ibv_poll_cq failed");
-      for (int i = 0; i < count; ++i) {
-        Completed(done.at(static_cast<size_t>(i)), receives);
-        if (again && !failed() && !refused_) {
-          Post(receives);
-        }
-      }
-    }
+  [[nodiscard]] int fatal(const Flow& flow) const {
+    const auto found = qps_.find(flow.qp());
+    return found == qps_.end() ? 0 : found->second.fatal;
   }
-
-  // All of it, the work requests of the error state too.
-  [[nodiscard]] bool Drained() const {
-    return send_.completed == send_.posted &&
-           receive_.completed == receive_.posted;
+  [[nodiscard]] int last_wqe(const Flow& flow) const {
+    const auto found = qps_.find(flow.qp());
+    return found == qps_.end() ? 0 : found->second.last_wqe;
   }
-
-  // What is posted in ERR is flushed as well.
-  void PostInError() {
-    Check(StateOf(connection_.qp.get()) == IBV_QPS_ERR, "QP ", number_,
-          " is in state ", StateOf(connection_.qp.get()), ", not ERR");
-    Send();
-    Receive();
-  }
-
-  // All that is under way will have been posted later.
-  void Mark() {
-    send_.mark = send_.posted;
-    receive_.mark = receive_.posted;
-  }
-
-  [[nodiscard]] bool failed() const { return send_.failed || receive_.failed; }
-  [[nodiscard]] bool warm() const {
-    return send_.good > send_.mark + kOutstanding &&
-           receive_.good > receive_.mark + kOutstanding;
-  }
-  [[nodiscard]] bool over_or_warm() const {
-    return failed() || refused_ || warm();
-  }
-  // From the last success to the first error.
-  [[nodiscard]] Clock::duration Silence() const {
-    return first_bad_ - std::max(send_.last_good, receive_.last_good);
-  }
-  [[nodiscard]] bool exhausted() const { return send_.exhausted; }
-  [[nodiscard]] uint64_t received() const { return receive_.good; }
-  [[nodiscard]] const ibv_qp* qp() const { return connection_.qp.get(); }
+  [[nodiscard]] int port_errors() const { return port_errors_; }
+  [[nodiscard]] int port_actives() const { return port_actives_; }
+  [[nodiscard]] bool device_gone() const { return device_gone_; }
 
  private:
-  [[nodiscard]] const uint8_t* Bytes(bool from_leader,
-                                     uint64_t sequence) const {
-    return pattern_->Bytes(
-        ((sequence * kQps) + number_) * 2 + (from_leader ? 1 : 0), 0);
-  }
-
-  // A device that goes refuses it, sooner or later.
-  void Post(bool receives) {
-    try {
-      receives ? Receive() : Send();
-    } catch (const Failure&) {
-      if (!side_->options.loses_device) {
-        throw;
-      }
-      refused_ = true;
-    }
-  }
-
-  static Piece Part(const Piece& piece, uint64_t sequence) {
-    return {piece.offset, LengthOf(sequence)};
-  }
-
-  void Send() {
-    const Piece& piece = out_.at(send_.posted % kOutstanding);
-    std::memcpy(arena_->At(piece.offset), Bytes(side_->leads, send_.posted),
-                LengthOf(send_.posted));
-    PostSend(connection_.qp.get(), send_.posted,
-             {arena_->Sge(Part(piece, send_.posted))});
-    ++send_.posted;
-  }
-
-  void Receive() {
-    PostRecv(connection_.qp.get(), receive_.posted,
-             {arena_->Sge(in_.at(receive_.posted % kOutstanding))});
-    ++receive_.posted;
-  }
-
-  void Completed(const ibv_wc& wc, bool receives) {
-    Half* const half = receives ? &receive_ : &send_;
-    const std::string what = Text(receives ? "receive " : "send ",
-                                  half->completed, " of QP ", number_);
-    Check(half->completed < half->posted, what, " was never posted");
-    Check(wc.wr_id == half->completed, what, ": ", wc.wr_id, " has completed");
-    ++half->completed;
-    if (wc.status != IBV_WC_SUCCESS) {
-      const bool first = !receives && !half->failed;
-      Check(wc.status == IBV_WC_WR_FLUSH_ERR ||
-                (first && wc.status == IBV_WC_RETRY_EXC_ERR),
-            what, " completed with ", ibv_wc_status_str(wc.status));
-      if (!failed()) {
-        first_bad_ = Clock::now();
-      }
-      half->failed = true;
-      half->exhausted |= wc.status == IBV_WC_RETRY_EXC_ERR;
-      return;
-    }
-    Check(!half->failed, what, " is a success behind an error");
-    ++half->good;
-    half->last_good = Clock::now();
-    if (!receives) {
-      return;
-    }
-    Check(wc.byte_len == LengthOf(wc.wr_id), what, ": ", wc.byte_len,
-          " bytes, not ", LengthOf(wc.wr_id));
-    const Piece& piece = in_.at(wc.wr_id % kOutstanding);
-    Check(std::memcmp(arena_->At(piece.offset), Bytes(!side_->leads, wc.wr_id),
-                      wc.byte_len) == 0,
-          what, ": other bytes than were sent");
-  }
-
-  Side* side_;
-  Arena* arena_;
-  const Pattern* pattern_;
-  uint32_t number_;
-  Connection connection_;
-  std::vector<Piece> out_;
-  std::vector<Piece> in_;
-  Half send_;
-  Half receive_;
-  Clock::time_point first_bad_;
-  bool refused_ = false;
-};
-
-// The next event of the device, or none within the time.
-bool NextEvent(const Device& device, int timeout_ms, ibv_async_event* event) {
-  pollfd wait = {device.context->async_fd, POLLIN, 0};
-  if (poll(&wait, 1, timeout_ms) != 1) {
-    return false;
-  }
-  CheckErrno(ibv_get_async_event(device.context.get(), event) == 0 ? 0 : errno,
-             "ibv_get_async_event");
-  ibv_ack_async_event(event);
-  return true;
-}
-
-// Waits until each QP has had its IBV_EVENT_QP_FATAL, and sees that none has a
-// second one.
-void CheckEvents(const Device& device, const std::vector<Flow>& flows,
-                 int timeout_s) {
-  std::set<const ibv_qp*> waiting;
-  for (const Flow& flow : flows) {
-    waiting.insert(flow.qp());
-  }
-  for (;;) {
-    ibv_async_event event{};
-    if (!NextEvent(device, waiting.empty() ? 50 : timeout_s * 1000, &event)) {
-      Check(waiting.empty(), waiting.size(), " QPs have no event after ",
-            timeout_s, " s");
-      return;
-    }
-    if (event.event_type == IBV_EVENT_QP_FATAL) {
-      Check(waiting.erase(event.element.qp) == 1,
-            "IBV_EVENT_QP_FATAL for a QP that has had it");
-    }
-  }
-}
-
-template <typename Condition>
-void PollUntil(std::vector<Flow>* flows, bool again, int timeout_s,
-               const std::string& what, const Condition& condition) {
-  const auto end =
-      std::chrono::steady_clock::now() + std::chrono::seconds(timeout_s);
-  while (!condition()) {
-    for (Flow& flow : *flows) {
-      flow.Poll(again);
-    }
-    Check(std::chrono::steady_clock::now() < end, what, " after ", timeout_s,
-          " s");
-  }
-}
-
-// The device is taken away under traffic. What was posted may end in any way,
-// but not wrongly, and what is left can be closed.
-void LoseDevice(const Device& device, std::vector<Flow>* flows, int timeout_s) {
-  ibv_async_event event{};
-  bool gone = false;
-  PollUntil(flows, true, timeout_s, "no IBV_EVENT_DEVICE_FATAL", [&] {
-    while (!gone && NextEvent(device, 0, &event)) {
-      gone = event.event_type == IBV_EVENT_DEVICE_FATAL;
-    }
-    return gone;
-  });
-  ibv_port_attr port{};
-  const int error = ibv_query_port(device.context.get(), Device::kPort, &port);
-  Check(error == EIO, "ibv_query_port of a device that has gone returns ",
-        error);
-  for (Flow& flow : *flows) {
-    flow.Poll(true);
-  }
-}
-
-// A child with all of the parent's memory, which writes to it. The traffic goes
-// on, and the device does not have the child's copies.
-void Fork(std::vector<Flow>* flows, Arena* arena) {
-  const pid_t child = fork();
-  CheckErrno(child < 0 ? errno : 0, "fork");
-  if (child == 0) {
-    arena->Clear();
-    _exit(0);
-  }
-  for (int i = 0; i < 100; ++i) {
-    for (Flow& flow : *flows) {
-      flow.Poll(true);
-    }
-  }
-  int status = 0;
-  CheckErrno(waitpid(child, &status, 0) < 0 ? errno : 0, "waitpid");
-  Check(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-        "a child that writes to its own memory ended with status ", status);
-  for (Flow& flow : *flows) {
-    flow.Mark();
-  }
-}
-
-// What a round has seen.
-struct Seen {
-  uint64_t received = 0;
-  Clock::duration silence{};
-};
-
-Seen Round(Side& side, const Device& device, Arena* arena,
-           const Pattern& pattern) {
-  const int timeout = side.options.timeout_s;
-  arena->Clear();
-  std::vector<Flow> flows;
-  flows.reserve(kQps);
-  for (uint32_t i = 0; i < kQps; ++i) {
-    flows.emplace_back(&side, device, arena, &pattern, i);
-  }
-  side.channel.Barrier(1);
-  for (Flow& flow : flows) {
-    flow.Start();
-  }
-  const auto all = [&](bool (Flow::*is)() const) {
-    return [&flows, is] {
-      return std::all_of(flows.begin(), flows.end(),
-                         [is](const Flow& flow) { return (flow.*is)(); });
-    };
+  struct OfQp {
+    int fatal = 0;
+    int last_wqe = 0;
   };
-  PollUntil(&flows, true, timeout, "too little traffic", all(&Flow::warm));
-  side.channel.Barrier(2);
-  // From here on nobody waits but for completions. The other end may have had
-  // its fork, and the link be cut.
-  Fork(&flows, arena);
-  PollUntil(&flows, true, timeout, "too little traffic after a fork",
-            all(&Flow::over_or_warm));
-  std::cout << "running\n" << std::flush;
-  if (side.options.loses_device) {
-    LoseDevice(device, &flows, timeout);
-    return {};
+
+  void Note(const ibv_async_event& event) {
+    switch (event.event_type) {
+      case IBV_EVENT_QP_FATAL:
+        ++qps_[event.element.qp].fatal;
+        break;
+      case IBV_EVENT_QP_LAST_WQE_REACHED:
+        ++qps_[event.element.qp].last_wqe;
+        break;
+      case IBV_EVENT_PORT_ERR:
+        ++port_errors_;
+        break;
+      case IBV_EVENT_PORT_ACTIVE:
+        ++port_actives_;
+        break;
+      case IBV_EVENT_DEVICE_FATAL:
+        device_gone_ = true;
+        break;
+      case IBV_EVENT_COMM_EST:    // a message that came before RTS
+      case IBV_EVENT_GID_CHANGE:  // an interface that is set up
+        break;
+      default:
+        throw Failure(Text("there is an event without a reason: ",
+                           ibv_event_type_str(event.event_type)));
+    }
   }
-  PollUntil(&flows, true, timeout, "the link was not cut", all(&Flow::failed));
-  PollUntil(&flows, false, timeout, "work requests are lost",
-            all(&Flow::Drained));
-  // The others may have had nothing under way when they were told to stop.
-  Check(std::any_of(flows.begin(), flows.end(),
-                    [](const Flow& flow) { return flow.exhausted(); }),
+
+  ibv_context* context_;
+  std::map<const ibv_qp*, OfQp> qps_;
+  int port_errors_ = 0;
+  int port_actives_ = 0;
+  bool device_gone_ = false;
+};
+
+class Round {
+ public:
+  Round(const Ground& ground, Events* events)
+      : ground_(ground),
+        options_(ground.side.options),
+        events_(events),
+        flows_(ground_) {}
+
+  uint64_t Run() {
+    ground_.side.channel.Barrier(1);
+    flows_.ForEach([](Flow& flow) { flow.Start(); });
+    PollUntil("too little traffic", [this] {
+      return flows_.All([](const Flow& flow) { return flow.warm(); });
+    });
+    ground_.side.channel.Barrier(2);
+    // From here on nobody waits but for completions. The other end may have
+    // had its fork, and the link be cut.
+    Fork();
+    PollUntil("too little traffic after a fork", [this] {
+      return flows_.All([](const Flow& flow) {
+        return flow.failed() || flow.refused() || flow.warm();
+      });
+    });
+    std::cout << "running\n" << std::flush;
+    if (options_.loses_device) {
+      LoseDevice();
+    } else {
+      LoseLink();
+    }
+    return Verified();
+  }
+
+ private:
+  using Condition = std::function<bool()>;
+
+  void PollUntil(const std::string& what, const Condition& condition) {
+    PollFor(std::chrono::seconds(options_.timeout_s), what, condition);
+  }
+
+  // For what happens together with something else: a slow machine has longer.
+  void PollSoon(const std::string& what, const Condition& condition) {
+    PollFor(MostOfSoon(), what, condition);
+  }
+
+  [[nodiscard]] std::chrono::milliseconds MostOfSoon() const {
+    return options_.timeout_s * std::chrono::milliseconds(20);
+  }
+
+  void PollFor(Clock::duration most, const std::string& what,
+               const Condition& condition) {
+    const Clock::time_point end = Clock::now() + most;
+    for (;;) {
+      flows_.Poll();
+      events_->Take(0);
+      if (condition()) {
+        return;
+      }
+      Check(Clock::now() < end, what, " after ",
+            std::chrono::duration_cast<std::chrono::milliseconds>(most).count(),
+            " ms");
+    }
+  }
+
+  // A child with all of the parent's memory, which writes to it. The traffic
+  // goes on, and the device does not have the child's copies.
+  void Fork() {
+    const pid_t child = fork();
+    CheckErrno(child < 0 ? errno : 0, "fork");
+    if (child == 0) {
+      ground_.arena.Clear();
+      _exit(0);
+    }
+    for (int i = 0; i < 100; ++i) {
+      flows_.Poll();
+    }
+    int status = 0;
+    CheckErrno(waitpid(child, &status, 0) < 0 ? errno : 0, "waitpid");
+    Check(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+          "a child that writes to its own memory ended with status ", status);
+    flows_.ForEach([](Flow& flow) { flow.Mark(); });
+  }
+
+  void LoseLink() {
+    PollUntil("the link was not cut", [this] {
+      return flows_.AnyConnected(
+          [](const Flow& flow) { return flow.failed(); });
+    });
+    PollSoon("a queue pair has not failed with the others", [this] {
+      return flows_.AllConnected(
+          [](const Flow& flow) { return flow.failed(); });
+    });
+    PollSoon("work requests are lost", [this] {
+      return flows_.AllConnected(
+          [](const Flow& flow) { return flow.drained(); });
+    });
+    // The others may have had nothing under way when they were told to stop.
+    Check(
+        flows_.AnyConnected([](const Flow& flow) { return flow.exhausted(); }),
         "no send has completed with IBV_WC_RETRY_EXC_ERR");
-  CheckEvents(device, flows, timeout);
-  for (Flow& flow : flows) {
-    flow.PostInError();
+    TellWhen();
+    CheckEvents();
+    flows_.ForEach([](Flow& flow) {
+      if (flow.connected()) {
+        flow.PostInError();
+      }
+    });
+    PollSoon("what is posted in ERR is lost", [this] {
+      return flows_.AllConnected(
+          [](const Flow& flow) { return flow.drained(); });
+    });
+    if (!options_.peer_may_die) {
+      ComeBack();
+    }
+    flows_.ForEach([](Flow& flow) {
+      if (!flow.connected()) {
+        flow.PostInError();
+      }
+    });
+    PollSoon("work requests of datagrams are lost", [this] {
+      return flows_.All([](const Flow& flow) { return flow.drained(); });
+    });
+    events_->Take(kQuietMs);
+    CheckEventCounts();
+    ground_.arena.CheckGuards("the round");
   }
-  PollUntil(&flows, false, timeout, "what is posted in ERR is lost",
-            all(&Flow::Drained));
-  Seen seen;
-  for (const Flow& flow : flows) {
-    seen.received += flow.received();
-    seen.silence = std::max(seen.silence, flow.Silence());
+
+  void TellWhen() const {
+    Clock::duration least = Clock::duration::max();
+    Clock::duration most = Clock::duration::min();
+    flows_.ForEach([&](const Flow& flow) {
+      if (flow.connected()) {
+        least = std::min(least, flow.Silence());
+        most = std::max(most, flow.Silence());
+      }
+    });
+    const auto ms = [](Clock::duration time) {
+      return std::chrono::duration_cast<std::chrono::milliseconds>(time)
+          .count();
+    };
+    std::cout << "noticed after " << ms(least) << " to " << ms(most) << " ms\n"
+              << std::flush;
   }
-  arena->CheckGuards("the round");
-  return seen;
-}
+
+  [[nodiscard]] bool port_goes() const { return !options_.port_stays; }
+
+  void CheckEvents() {
+    PollSoon("a queue pair or the port has no event", [this] {
+      return flows_.AllConnected([this](const Flow& flow) {
+        return events_->fatal(flow) > 0 &&
+               (!flow.shares_receives() || events_->last_wqe(flow) > 0);
+      }) && (!port_goes() || events_->port_errors() > 0);
+    });
+  }
+
+  // Each once, and none but these.
+  void CheckEventCounts() const {
+    flows_.ForEach([this](const Flow& flow) {
+      const int fatal = flow.connected() ? 1 : 0;
+      Check(events_->fatal(flow) == fatal, flow.name(), " had ",
+            events_->fatal(flow), " IBV_EVENT_QP_FATAL, not ", fatal);
+      const int last = flow.shares_receives() ? 1 : 0;
+      Check(events_->last_wqe(flow) == last, flow.name(), " had ",
+            events_->last_wqe(flow), " IBV_EVENT_QP_LAST_WQE_REACHED, not ",
+            last);
+    });
+    const int errors = port_goes() ? 1 : 0;
+    Check(events_->port_errors() == errors, "the port had ",
+          events_->port_errors(), " IBV_EVENT_PORT_ERR, not ", errors);
+    const int actives = port_goes() && !options_.peer_may_die ? 1 : 0;
+    // The peer may be back sooner than this is over.
+    Check(events_->port_actives() == actives ||
+              (options_.peer_may_die && events_->port_actives() <= errors),
+          "the port had ", events_->port_actives(),
+          " IBV_EVENT_PORT_ACTIVE, not ", actives);
+  }
+
+  // The link is there again: datagrams arrive as before, in both directions.
+  void ComeBack() {
+    flows_.ForEach([](Flow& flow) { flow.Mark(); });
+    PollUntil("no datagrams although the link is back", [this] {
+      return flows_.All(
+          [](const Flow& flow) { return flow.connected() || flow.warm(); });
+    });
+    PollUntil("the port is not active although the link is back",
+              [this] { return !port_goes() || events_->port_actives() > 0; });
+    // The peer may have to hear more of this side's yet.
+    const Channel& channel = ground_.side.channel;
+    char well = 1;
+    channel.Write(&well, sizeof(well));
+    PollUntil("the peer has no datagrams",
+              [&channel] { return channel.Readable(); });
+    channel.Read(&well, sizeof(well));
+    flows_.ForEach([](Flow& flow) { flow.CompareWithPeer(); });
+  }
+
+  // The device is taken away under traffic. What was posted may end in any way,
+  // but not wrongly. Nothing works then, and all can be closed.
+  void LoseDevice() {
+    PollUntil("no IBV_EVENT_DEVICE_FATAL",
+              [this] { return events_->device_gone(); });
+    flows_.ForEach([this](const Flow& flow) {
+      Soon(flow.name() + ": ibv_post_send", [&] { return flow.PostedSend(); });
+      Soon(flow.name() + ": ibv_post_recv",
+           [&] { return flow.PostedReceive(); });
+      ibv_wc wc{};
+      int count = 1;
+      while (count > 0) {
+        count = ibv_poll_cq(flow.cq(), 1, &wc);
+      }
+      Check(count < 0, flow.name(), ": ibv_poll_cq finds nothing wrong");
+      Gone(ibv_req_notify_cq(flow.cq(), 0), "ibv_req_notify_cq");
+      ibv_qp_attr attr{};
+      attr.qp_state = IBV_QPS_ERR;
+      Gone(ibv_modify_qp(flow.qp(), &attr, IBV_QP_STATE), "ibv_modify_qp");
+    });
+    const Device& device = ground_.device;
+    ibv_port_attr port{};
+    Gone(ibv_query_port(device.context.get(), Device::kPort, &port),
+         "ibv_query_port");
+    Refused(ibv_alloc_pd(device.context.get()), "ibv_alloc_pd");
+    Refused(ibv_create_cq(device.context.get(), 1, nullptr, nullptr, 0),
+            "ibv_create_cq");
+    char byte = 0;
+    Refused(ibv_reg_mr_iova2(device.pd.get(), &byte, sizeof(byte),
+                             reinterpret_cast<uintptr_t>(&byte), 0),
+            "ibv_reg_mr");
+  }
+
+  static void Gone(int error, const std::string& what) {
+    Check(error == EIO, what, " of a device that has gone returns ", error,
+          ", not EIO");
+  }
+
+  static void Refused(const void* object, const char* what) {
+    Gone(object == nullptr ? errno : 0, what);
+  }
+
+  // Its queue is destroyed a little later than the event comes; what is posted
+  // until then is taken.
+  void Soon(const std::string& what, const std::function<int()>& post) const {
+    int error = post();
+    for (auto pause = std::chrono::milliseconds(1);
+         error == 0 && pause < MostOfSoon(); pause *= 2) {
+      std::this_thread::sleep_for(pause);
+      error = post();
+    }
+    Gone(error, what);
+  }
+
+  [[nodiscard]] uint64_t Verified() const {
+    uint64_t verified = 0;
+    flows_.ForEach([&](const Flow& flow) { verified += flow.verified(); });
+    return verified;
+  }
+
+  Ground ground_;
+  const Options& options_;
+  Events* events_;
+  Flows flows_;
+};
 
 void Run(Side& side) {
   const Device device = OpenDevice(side);
-  const Pattern pattern(side.options.seed, kLongest);
-  Arena arena(device, (kLongest + 4096) * 2 * kOutstanding * kQps);
+  const Pattern pattern(side.options.seed, LongestMessage());
+  Arena arena(device, Flows::ArenaSize(),
+              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+  Events events(device);
   const int rounds = side.options.rounds > 0 ? side.options.rounds : kRounds;
-  Seen all;
+  uint64_t verified = 0;
   for (int i = 0; i < rounds; ++i) {
-    const Seen seen = Round(side, device, &arena, pattern);
-    all.received += seen.received;
-    all.silence = std::max(all.silence, seen.silence);
+    arena.Clear();
+    events.Forget();
+    verified += Round({side, device, arena, pattern}, &events).Run();
   }
-  if (side.options.loses_device) {
-    std::cout << "the device has gone\n";
-    return;
-  }
-  if (!side.options.peer_may_die) {
+  if (!side.options.loses_device && !side.options.peer_may_die) {
     side.channel.Barrier(3);
   }
-  std::cout << "the link was lost " << rounds << " times, noticed within "
-            << std::chrono::duration_cast<std::chrono::milliseconds>(
-                   all.silence)
-                   .count()
-            << " ms; " << all.received
-            << " messages arrived before, every byte right\n";
+  std::cout << (side.options.loses_device ? "the device has gone"
+                                          : "the link was lost ");
+  if (!side.options.loses_device) {
+    std::cout << rounds << " times";
+  }
+  std::cout << "; " << verified
+            << " messages of all kinds arrived, every byte right\n";
 }
 
 }  // namespace

@@ -7,8 +7,27 @@ faults_log=$LAB_OUT/faults.$NODE
 # Nothing while the driver is not loaded, as some tests before another leave it.
 cable=$(compgen -G '/sys/kernel/debug/ntb_hw_ivshmem/*/link') || true
 
-# cut_for WORD SECONDS: the cable is pulled (down), or this port falls silent (dead).
+# Module parameters in ms; $1: module, $2: parameter.
+link_ms() {
+	cat "/sys/module/$1/parameters/$2"
+}
+
+# silence_ms: after which a peer that says nothing is dead; whoever is less patient.
+silence_ms() {
+	local ours theirs
+
+	ours=$(link_ms ropcie_ntb_if heartbeat_limit_ms)
+	theirs=$(link_ms ntb_hw_ivshmem timeout_ms)
+	echo $((ours < theirs ? ours : theirs))
+}
+
+# cut_for WORD SECONDS: the cable is pulled (down), this port falls silent (dead), or this
+# node does (pause).
 cut_for() {
+	if [ "$1" = pause ]; then
+		lab-pause "$2" || fail "the lab does not pause"
+		return
+	fi
 	[ -n "$cable" ] || fail "the link has no knob"
 	echo "$1" >"$cable"
 	sleep "$2"
@@ -20,66 +39,110 @@ runs() {
 	[ "$(grep -c running "$faults_log")" -ge "$1" ]
 }
 
-# expect_noticed MS: rop_faults has seen its last success and its first error no further
-# apart than that, and what a busy machine adds; with each peer.
+# expect_noticed LEAST MOST TURNS: each queue pair of rop_faults with each peer had its
+# first error no sooner after its last success than LEAST ms, and no later than MOST ms
+# and what a busy machine adds.
 expect_noticed() {
-	local ms
+	local least most count=0
 
-	ms=$(sed -n 's/.*noticed within \([0-9]*\) ms.*/\1/p' "$faults_log" | sort -n | tail -n 1)
-	[ "$ms" -le $(($1 + patience * 1000 / 12)) ] || fail "noticed after $ms ms, not $1"
+	while read -r least most; do
+		[ "$least" -ge "$1" ] || fail "noticed $least ms after the last success: sooner than $1"
+		[ "$most" -le $(($2 + patience * 1000 / 24)) ] ||
+			fail "noticed $most ms after the last success: later than $2"
+		count=$((count + 1))
+	done < <(sed -n 's/^noticed after \([0-9]*\) to \([0-9]*\) ms$/\1 \2/p' "$faults_log")
+	[ "$count" -ge "$3" ] || fail "noticed $count times, not $3: $(<"$faults_log")"
 	grep -v '^running' "$faults_log"
 }
 
-# lose WORD SECONDS TURNS [NODE]: node NODE (1) does it, in each round of rop_faults,
-# for longer than is forgiven.
-lose() {
-	local turn test
+# expect_silence_noticed TURNS: of a peer that says nothing any more. What it said last
+# may have come two heartbeats before it stopped.
+expect_silence_noticed() {
+	local limit
 
-	rop_faults --rounds "$3" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
+	limit=$(silence_ms)
+	expect_noticed $((limit - 2 * $(link_ms ropcie_ntb_if heartbeat_ms))) "$limit" "$1"
+}
+
+# lose WORD SECONDS TURNS [NODE]: node NODE (1) does it, in each round of rop_faults,
+# for longer than is forgiven. With more than two nodes it has to be node 1, which alone
+# loses its port; the others keep each other.
+lose() {
+	local turn test others=()
+
+	[ "$NODES" = 2 ] || [ "$NODE" = "${4:-1}" ] || others=(--port-stays)
+	rop_faults --rounds "$3" "${others[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
 	for ((turn = 1; turn <= (NODE == ${4:-1} ? $3 : 0); turn++)); do
 		retry $((2 * patience)) runs "$turn" || fail "no traffic in turn $turn: $(<"$faults_log")"
 		sleep "0.$((RANDOM % 5))"
 		cut_for "$1" "$2"
 	done
-	wait "$test" || fail "a link that is $1: $(<"$faults_log")"
-	expect_noticed 0
-	expect_no_user_objects "a link that is $1"
+	wait "$test" || fail "a link lost for $2 s ($1): $(<"$faults_log")"
+	case $1 in
+	pause)
+		# It goes on where it was, with what had come meanwhile, and hears that it was
+		# given up.
+		if [ "$NODE" = "${4:-1}" ]; then
+			expect_noticed 0 $(($2 * 1000)) "$3"
+		else
+			expect_silence_noticed "$3"
+		fi
+		;;
+	*) expect_noticed 0 0 "$3" ;; # a port that is dead does its work until it is given up
+	esac
+	expect_no_user_objects "a link lost for $2 s ($1)"
 	lab-barrier "lost-$1"
-	pass "a link that is $1 for $2 s, $3 times"
+	pass "a link lost for $2 s ($1), $3 times"
 }
 
-# be_silent SECONDS TURNS [NODE]: node NODE (1) is, for less than the limit, and traffic
-# waits for it.
-be_silent() {
-	local turn
+# What this node's verbs know of their links.
+link_counters() {
+	grep . "/sys/class/infiniband/$RDMA_DEV/ports/1/hw_counters/"{link_ups,link_losses,protocol_errors}
+}
 
+# be_silent WORD SECONDS TURNS [NODE]: node NODE (1) is, for less than the limit (dead or
+# pause). Traffic waits for it, and nobody notices.
+be_silent() {
+	local turn before
+
+	before=$(link_counters)
 	start_hog 4
 	lab-barrier short
-	for ((turn = 1; turn <= $2; turn++)); do
-		[ "$NODE" != "${3:-1}" ] || cut_for dead "$1"
+	for ((turn = 1; turn <= $3; turn++)); do
+		[ "$NODE" != "${4:-1}" ] || cut_for "$1" "$2"
 		lab-barrier "short-$turn"
-		expect_traffic "a silence of $1 s"
+		expect_traffic "a silence of $2 s"
 	done
+	[ "$(link_counters)" = "$before" ] || fail "a silence of $2 s was noticed: $before"$'\n'"$(link_counters)"
 	lab-barrier short-over
 	kill_hog || true # its peer may have been killed first
 	expect_no_user_objects "a short silence"
-	pass "a silence of $1 s, $2 times"
+	pass "a silence of $2 s ($1), $3 times"
 }
 
-# tcp_over_loss WORD SECONDS NODE: node NODE does it once, under TCP in both directions,
-# whose connections outlive it. Wants tcp.sh.
-tcp_over_loss() {
-	local peer=$((3 - NODE)) receiver
+# netdev_has_more_than BYTES: it has received them.
+netdev_has_more_than() {
+	[ "$(<"/sys/class/net/$NETDEV/statistics/rx_bytes")" -gt "$1" ]
+}
 
+# tcp_over_loss WORD SECONDS NODE: node NODE does it once, in the midst of TCP in both
+# directions, whose connections outlive it. Wants tcp.sh.
+tcp_over_loss() {
+	local peer=$((3 - NODE)) receiver sender before
+
+	before=$(<"/sys/class/net/$NETDEV/statistics/rx_bytes")
 	receive_from "$peer" &
 	receiver=$!
+	send_to "$peer" &
+	sender=$!
 	if [ "$NODE" = "$3" ]; then
-		(sleep 1 && cut_for "$1" "$2") &
+		retry "$patience" netdev_has_more_than $((before + tcp_bytes / 16)) || fail "no TCP from node$peer"
+		! ended "$receiver" || fail "TCP from node$peer was over before the link was $1"
+		cut_for "$1" "$2"
 	fi
-	send_to "$peer"
+	wait "$sender" || fail "TCP to node$peer over a link that was $1 for $2 s"
 	wait "$receiver" || fail "TCP from node$peer over a link that was $1 for $2 s"
-	wait
 	expect_reachable "a link that was $1"
 }
 

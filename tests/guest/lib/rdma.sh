@@ -169,12 +169,12 @@ expect_traffic() {
 	kill -0 "$hog" || fail "the traffic ended with $1: $(<"$hog_log")"
 }
 
-# Objects that a process holds, of any device; the kernel's own have no pid.
+# Objects that a process holds, of any device, but $spared; the kernel's own have no pid.
 user_objects() {
 	local kind
 
 	for kind in qp cq mr pd srq cm_id ctx; do
-		rdma res show $kind 2>/dev/null | sed -n "/ pid [0-9]/s/^/$kind: /p"
+		rdma res show $kind 2>/dev/null | sed -n "/ pid ${spared:-none} /d; / pid [0-9]/s/^/$kind: /p"
 	done
 }
 
