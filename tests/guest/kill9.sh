@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2
+# lab-long: --nodes 2 --timeout 7200 -- 20
 #
 # A program that is killed in mid-transfer, or anywhere between its start and its end,
 # leaves nothing behind: no object in the kernel, and a device that works for the next
@@ -51,11 +52,25 @@ stages() {
 	pass "killed at $1 stages of its course"
 }
 
+# in_calls: a program in each call of its life is killed there.
+in_calls() {
+	start_stages
+	pkill -KILL -x rop_stage
+	for stage in "${stages[@]}"; do
+		wait "${staged[$stage]}" 2>/dev/null && fail "rop_stage at $stage ended before it was killed"
+	done
+	expect_no_user_objects "deaths in each call"
+	lab-barrier in-calls
+	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $?"
+	pass "killed in each of ${#stages[@]} calls"
+}
+
 everybody=$(seq -s ' ' "$NODES")
 for ((turn = 1; turn <= ${1:-1}; turn++)); do
 	[ "$NODES" = 1 ] || round "node 2 killed, turn $turn" 2
 	[ "$NODES" = 1 ] || round "node 1 killed, turn $turn" 1
 	# shellcheck disable=SC2086
 	round "all killed, turn $turn" $everybody
+	in_calls
 done
 stages $((10 * ${1:-1}))

@@ -4,8 +4,9 @@
 # lab-long: --nodes 2 --timeout 3600 -- 20
 #
 # unload.sh [TURNS]: the driver goes under programs that poll, that post and that
-# wait for events, TURNS times at each node. It does not wait for them, they can
-# be killed, their peers are told, and when it is back all works again.
+# wait for events, and under one in each call of its life, TURNS times at each node. It
+# does not wait for them, calls fail with EIO, sleepers are woken, they can be killed,
+# their peers are told, and when it is back all works again.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/modules.sh
@@ -63,7 +64,29 @@ unload() {
 	rop_sendrecv >/dev/null || fail "rop_sendrecv ended with status $? after $*"
 }
 
+# unload_stages NODE: under a program in each call; each is told by EIO, ends by itself,
+# and keeps nobody from unloading.
+unload_stages() {
+	local stage
+
+	number=$((number + 1))
+	if [ "$NODE" = "$1" ]; then
+		start_stages
+		reload "programs at each stage"
+		for stage in "${stages[@]}"; do
+			retry "$patience" ended "${staged[$stage]}" || fail "$stage does not end when the device goes"
+			wait "${staged[$stage]}" || fail "at $stage: $(<"$LAB_OUT/stage.$stage.$NODE")"
+		done
+	fi
+	lab-barrier "stages-$number"
+	expect_no_user_objects "programs at each stage"
+	expect_reachable "programs at each stage"
+	lab-barrier "stages-work-$number"
+	rop_sendrecv >/dev/null || fail "rop_sendrecv ended with status $? after programs at each stage"
+}
+
 for ((turn = 1; turn <= turns; turn++)); do
+	unload_stages $((turn % 2 + 1))
 	for node in 1 2; do
 		unload "$node" ib_send_bw -D 100 # polls
 		unload "$node" ib_send_bw -e -n 1000000 # waits for events
@@ -71,4 +94,4 @@ for ((turn = 1; turn <= turns; turn++)); do
 		unload "$node" ib_write_bw -D 100 --post_list=32 # posts
 	done
 done
-pass "the driver goes and comes under four programs, $turns times at each node"
+pass "the driver goes and comes under four programs and at each stage of one, $turns times at each node"

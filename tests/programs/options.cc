@@ -37,6 +37,8 @@ Options ParseOptions(int argc, char** argv, const std::string& description) {
       ->check(CLI::PositiveNumber);
   app.add_option("--stuck", options.stuck,
                  "rop_odp: only memory of this file, whose pages do not come");
+  app.add_option("--stage", options.stage,
+                 "rop_stage: the call that it makes until it ends");
   app.add_option("--rounds", options.rounds, "how often; 0: as the test wants");
   app.add_option("--qps", options.qps, "number of queue pairs")
       ->check(CLI::PositiveNumber);

@@ -24,6 +24,7 @@ struct Options {
   int rounds = 0;         // 0: the program's own number
   int qps = 100;          // rop_many_qps, rop_hog
   std::string stuck;      // rop_odp: a file whose pages do not come
+  std::string stage;      // rop_stage: what it does until the end
   bool quick = false;     // fewer of the large and slow cases
   bool tolerate = false;  // differences from the standard are only printed
   bool peer_may_die = false;

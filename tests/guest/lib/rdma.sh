@@ -169,6 +169,29 @@ expect_traffic() {
 	kill -0 "$hog" || fail "the traffic ended with $1: $(<"$hog_log")"
 }
 
+# Calls of a program's life, in its order, and those in which it sleeps: rop_stage.
+stages=(open pd mr cq qp init rtr rts post poll event async)
+
+# at_stage STAGE: its program is there, or has ended instead.
+at_stage() {
+	grep -qx "at $1" "$LAB_OUT/stage.$1.$NODE" || ended "${staged[$1]}"
+}
+
+# start_stages: a program at each of them.
+start_stages() {
+	local stage
+
+	declare -gA staged=()
+	for stage in "${stages[@]}"; do
+		NODE=1 NODES=1 rop_stage --stage "$stage" >"$LAB_OUT/stage.$stage.$NODE" 2>&1 &
+		staged[$stage]=$!
+	done
+	for stage in "${stages[@]}"; do
+		retry "$patience" at_stage "$stage" || fail "rop_stage does not come to $stage"
+		! ended "${staged[$stage]}" || fail "rop_stage at $stage: $(<"$LAB_OUT/stage.$stage.$NODE")"
+	done
+}
+
 # Objects that a process holds, of any device, but $spared; the kernel's own have no pid.
 user_objects() {
 	local kind
