@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2
+# lab: --nodes 2 -- 1
+# lab-long: --nodes 2 --timeout 7200 -- 20
 #
-# Connections of librdmacm that do not come about, or end: nobody listens, nobody is
-# there, a process dies, the device goes under open ids. Programs are told, and the
-# next connection works.
+# cm-faults.sh [TURNS]: connections of librdmacm that do not come about, or end: nobody
+# listens, nobody is there, a process dies, the device goes under open ids. Programs are
+# told, and the next connection works.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/modules.sh
@@ -42,58 +43,64 @@ endless() {
 	retry "$patience" has_more_bytes_than "$before" || fail "rping does not run: $(<"$client_log")"
 }
 
-if [ "$NODE" = 2 ]; then
-	refused RDMA_CM_EVENT_REJECTED ucmatose -s "$SERVER" -p 9999
-	refused RDMA_CM_EVENT_ADDR_ERROR ucmatose -s 10.77.0.99
-fi
+one_turn() {
+	if [ "$NODE" = 2 ]; then
+		refused RDMA_CM_EVENT_REJECTED ucmatose -s "$SERVER" -p 9999
+		refused RDMA_CM_EVENT_ADDR_ERROR ucmatose -s 10.77.0.99
+	fi
 
-# A client dies; the server has the next one.
-[ "$NODE" != 1 ] || serve
-meet
-[ "$NODE" != 2 ] || endless
-meet
-if [ "$NODE" = 2 ]; then
-	kill -KILL "$running"
-	wait "$running" 2>/dev/null || true
-	timeout "$patience" rping -c -a "$SERVER" -C 10 || fail "the next client ended with status $?"
-fi
-meet
-pass "a client dies"
-
-# The server dies; its client is told.
-[ "$NODE" != 2 ] || endless
-meet
-if [ "$NODE" = 1 ]; then
-	kill -KILL "$serving"
-	wait "$serving" 2>/dev/null || true
-else
-	retry $((2 * patience)) ended "$running" || fail "rping does not notice that its server has died"
-	wait "$running" 2>/dev/null || true
-fi
-meet
-expect_no_user_objects "a server that died"
-pass "a server dies"
-
-# The device goes at the client, then at the server.
-for who in 2 1; do
+	# A client dies; the server has the next one.
 	[ "$NODE" != 1 ] || serve
 	meet
 	[ "$NODE" != 2 ] || endless
 	meet
-	if [ "$NODE" = "$who" ]; then
-		unload_modules ropcie # under open ids
-		load_modules ropcie
-		# The client may also end because its work requests do.
-		log=$([ "$NODE" = 1 ] && echo "$server_log" || echo "$client_log")
-		retry "$patience" grep -qiE "device removal|client disconnect" "$log" ||
-			fail "rping was not told: $(<"$log")"
+	if [ "$NODE" = 2 ]; then
+		kill -KILL "$running"
+		wait "$running" 2>/dev/null || true
+		timeout "$patience" rping -c -a "$SERVER" -C 10 || fail "the next client ended with status $?"
 	fi
-	kill -KILL "$([ "$NODE" = 1 ] && echo "$serving" || echo "$running")" 2>/dev/null || true
-	wait
-	expect_no_user_objects "a device that went"
 	meet
-	expect_reachable "a device that went"
+	pass "a client dies"
+
+	# The server dies; its client is told.
+	[ "$NODE" != 2 ] || endless
 	meet
-	between rping -s -V -C 10 -- rping -c -a "$SERVER" -V -C 10
-	pass "the device of node $who goes"
+	if [ "$NODE" = 1 ]; then
+		kill -KILL "$serving"
+		wait "$serving" 2>/dev/null || true
+	else
+		retry $((2 * patience)) ended "$running" || fail "rping does not notice that its server has died"
+		wait "$running" 2>/dev/null || true
+	fi
+	meet
+	expect_no_user_objects "a server that died"
+	pass "a server dies"
+
+	# The device goes at the client, then at the server.
+	for who in 2 1; do
+		[ "$NODE" != 1 ] || serve
+		meet
+		[ "$NODE" != 2 ] || endless
+		meet
+		if [ "$NODE" = "$who" ]; then
+			unload_modules ropcie # under open ids
+			load_modules ropcie
+			# The client may also end because its work requests do.
+			log=$([ "$NODE" = 1 ] && echo "$server_log" || echo "$client_log")
+			retry "$patience" grep -qiE "device removal|client disconnect" "$log" ||
+				fail "rping was not told: $(<"$log")"
+		fi
+		kill -KILL "$([ "$NODE" = 1 ] && echo "$serving" || echo "$running")" 2>/dev/null || true
+		wait
+		expect_no_user_objects "a device that went"
+		meet
+		expect_reachable "a device that went"
+		meet
+		between rping -s -V -C 10 -- rping -c -a "$SERVER" -V -C 10
+		pass "the device of node $who goes"
+	done
+}
+
+for ((turn = 1; turn <= ${1:-1}; turn++)); do
+	one_turn
 done

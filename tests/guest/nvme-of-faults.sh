@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2
+# lab: --nodes 2 -- 1
+# lab-long: --nodes 2 --timeout 7200 -- 20
 #
-# NVMe over Fabrics whose connection goes away under IO: deleted by the host,
-# closed by the target, and lost with the target's RDMA device, which comes back, or with
-# the host's.
+# nvme-of-faults.sh [TURNS]: NVMe over Fabrics whose connection goes away under IO:
+# deleted by the host, closed by the target, and lost with the target's RDMA device, which
+# comes back, or with the host's.
 # IO ends with an error, or goes on when the ULP has reconnected; nothing waits
 # for ever, and the data are right afterwards.
 # shellcheck source=tests/guest/lib/rdma.sh
@@ -55,58 +56,64 @@ no_controller() {
 	! ls /sys/class/nvme/nvme* >/dev/null 2>&1
 }
 
-[ "$NODE" != 1 ] || start_target
-lab-barrier target
+one_turn() {
+	[ "$NODE" != 1 ] || start_target
+	lab-barrier target
 
-if [ "$NODE" = 2 ]; then
-	connect
-	start_io 20
-	delete_controller
-	expect_end "the host's disconnect" 0
-	retry "$patience" no_controller || fail "the controller stays"
-	connect
-	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
-fi
+	if [ "$NODE" = 2 ]; then
+		connect
+		start_io 20
+		delete_controller
+		expect_end "the host's disconnect" 0
+		retry "$patience" no_controller || fail "the controller stays"
+		connect
+		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
+	fi
 
-lab-barrier close
-[ "$NODE" != 2 ] || start_io 15
-lab-barrier under-io
-[ "$NODE" != 1 ] || close_port
-expect_reconnecting "the target's disconnect"
-[ "$NODE" != 1 ] || open_port
-lab-barrier reopened
-if [ "$NODE" = 2 ]; then
-	expect_end "the target's disconnect" 1
-	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
-fi
+	lab-barrier close
+	[ "$NODE" != 2 ] || start_io 15
+	lab-barrier under-io
+	[ "$NODE" != 1 ] || close_port
+	expect_reconnecting "the target's disconnect"
+	[ "$NODE" != 1 ] || open_port
+	lab-barrier reopened
+	if [ "$NODE" = 2 ]; then
+		expect_end "the target's disconnect" 1
+		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
+	fi
 
-lab-barrier lose
-[ "$NODE" != 2 ] || start_io 20
-lab-barrier busy
-if [ "$NODE" = 1 ]; then
-	unload_modules ropcie
-	close_port
-fi
-expect_reconnecting "the loss of the target's device"
-if [ "$NODE" = 1 ]; then
-	load_modules ropcie
-	open_port
-fi
-lab-barrier back
-if [ "$NODE" = 2 ]; then
-	expect_end "the loss of the target's device" 1
-	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
+	lab-barrier lose
+	[ "$NODE" != 2 ] || start_io 20
+	lab-barrier busy
+	if [ "$NODE" = 1 ]; then
+		unload_modules ropcie
+		close_port
+	fi
+	expect_reconnecting "the loss of the target's device"
+	if [ "$NODE" = 1 ]; then
+		load_modules ropcie
+		open_port
+	fi
+	lab-barrier back
+	if [ "$NODE" = 2 ]; then
+		expect_end "the loss of the target's device" 1
+		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
 
-	start_io 20
-	unload_modules ropcie
-	expect_end "the loss of the host's device" 0
-	retry "$patience" no_controller || fail "the controller stays without its device"
-	load_modules ropcie
-	expect_reachable "the loss of the host's device"
-	connect
-	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
-	disconnect
-fi
-lab-barrier used
-[ "$NODE" != 1 ] || stop_target
-pass "the target and the host unload"
+		start_io 20
+		unload_modules ropcie
+		expect_end "the loss of the host's device" 0
+		retry "$patience" no_controller || fail "the controller stays without its device"
+		load_modules ropcie
+		expect_reachable "the loss of the host's device"
+		connect
+		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
+		disconnect
+	fi
+	lab-barrier used
+	[ "$NODE" != 1 ] || stop_target
+	pass "the target and the host unload"
+}
+
+for ((turn = 1; turn <= ${1:-1}; turn++)); do
+	one_turn
+done
