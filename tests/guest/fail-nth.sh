@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 1 --link loopback
+#
+# Every call of the control path, with each allocation and each copy between the process
+# and the kernel failing in turn: rop_failnth. Nothing is left behind; kmemleak looks at
+# the end. Left out where the kernel has no fault injection, as all but the debug kernel.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+
+# A context has a completion channel or not; all else is to be gone.
+objects_of_program() {
+	local kind
+
+	for kind in qp cq mr pd srq cm_id; do
+		rdma res show $kind 2>/dev/null | sed -n "/ pid $1 /s/^/$kind: /p"
+	done
+}
+
+over() {
+	grep -qx "done" "$LAB_OUT/fail-nth" || ended "$program"
+}
+
+[ -e /proc/self/fail-nth ] || {
+	echo "left out: this kernel has no fault injection"
+	exit 0
+}
+for fault in failslab fail_page_alloc fail_usercopy; do
+	[ -d "/sys/kernel/debug/$fault" ] || fail "this kernel has no $fault"
+	# Each would be a trace in the log, as a fault of ours is.
+	echo 0 >"/sys/kernel/debug/$fault/verbose"
+done
+# All that may sleep, too, and single pages.
+echo N >/sys/kernel/debug/failslab/ignore-gfp-wait
+echo N >/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait
+echo N >/sys/kernel/debug/fail_page_alloc/ignore-gfp-highmem
+echo 0 >/sys/kernel/debug/fail_page_alloc/min-order
+
+mkfifo /tmp/go
+rop_failnth </tmp/go >"$LAB_OUT/fail-nth" 2>&1 &
+program=$!
+exec 6>/tmp/go
+retry 3000 over || fail "no end: $(<"$LAB_OUT/fail-nth")"
+if grep -qx "done" "$LAB_OUT/fail-nth"; then
+	# The one that the program itself has open.
+	left=$(objects_of_program "$program" | grep -v '^pd: ') || true
+	[ -z "$left" ] || fail "left behind:"$'\n'"$left"
+	[ "$(objects_of_program "$program" | wc -l)" = 1 ] || fail "PDs are left: $(objects_of_program "$program")"
+fi
+exec 6>&-
+wait "$program" || fail "rop_failnth: $(<"$LAB_OUT/fail-nth")"
+expect_no_user_objects "rop_failnth"
+cat "$LAB_OUT/fail-nth"
+rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $?"
+pass "each failure is told or mended, and nothing is left"
