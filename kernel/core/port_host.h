@@ -64,6 +64,7 @@ typedef int64_t s64;
 #endif
 #define U32_MAX UINT32_MAX
 #define BIT(n) (1UL << (n))
+#define BIT_ULL(n) (1ULL << (n))
 #define ALIGN(x, a) (((x) + (a) - 1) & ~((__typeof__((x) + 0))(a) - 1))
 #define IS_ALIGNED(x, a) (((x) & ((__typeof__(x))(a) - 1)) == 0)
 #define min_t(type, a, b) ((type)(a) < (type)(b) ? (type)(a) : (type)(b))

@@ -5,6 +5,8 @@
 #define GEOM_MAX_SLOTS 65536u
 #define GEOM_MIN_BYTES (2u * ROPCIE_MAX_FRAG)
 #define GEOM_MAX_BYTES (64u << 20)
+/* In tx->ends: the record has not been filled. Positions never come so far. */
+#define HOLE BIT_ULL(63)
 
 static bool power_of_two(u32 n)
 {
@@ -68,13 +70,13 @@ void ropcie_lane_rx_init(struct ropcie_lane_rx *rx, const void *base,
 
 /*
  * Take over the peer's consumer position. It is hostile: it may only lie
- * between what was known and what was sent.
+ * between what was known and what it can have seen.
  */
 static int tx_reclaim(struct ropcie_lane_tx *tx)
 {
 	/* The peer is done reading what lies before its position. */
 	u32 cons = le32_to_cpu(smp_load_acquire(tx->cons));
-	u32 used = (u32)tx->head - (u32)tx->tail;
+	u32 used = (u32)ropcie_lane_tx_shown(tx) - (u32)tx->tail;
 	u32 freed = cons - (u32)tx->tail;
 
 	if (freed > used)
@@ -90,6 +92,42 @@ static bool tx_fits(const struct ropcie_lane_tx *tx, u32 bytes)
 {
 	return tx->head - tx->tail < tx->geom.slots &&
 	       tx->pay_head + bytes - tx->pay_tail <= tx->geom.bytes;
+}
+
+/* Return: 0, or as ropcie_lane_send(). */
+static inline int tx_make_room(struct ropcie_lane_tx *tx, u32 bytes)
+{
+	int ret;
+
+	if (tx_fits(tx, bytes))
+		return 0;
+	ret = tx_reclaim(tx);
+	if (ret)
+		return ret;
+	return tx_fits(tx, bytes) ? 0 : -EAGAIN;
+}
+
+/* The receiver sees the record from here on. */
+static inline void tx_publish(struct ropcie_lane_tx *tx,
+			      const struct ropcie_slot *slot, u64 pos)
+{
+	struct ropcie_slot *dst = &tx->slots[pos & (tx->geom.slots - 1)];
+
+	memcpy(dst, slot, offsetof(struct ropcie_slot, valid));
+	ropcie_link_wmb(tx->write_combining);
+	/* Pairs with the acquire in ropcie_lane_recv(). */
+	smp_store_release(&dst->valid,
+			  cpu_to_le64(ropcie_valid(tx->epoch, pos)));
+	if (tx->write_combining)
+		wmb(); /* push the line out of the write-combining buffer */
+}
+
+/* The next record comes behind this one. */
+static inline void tx_advance(struct ropcie_lane_tx *tx, u32 bytes, u64 mark)
+{
+	tx->pay_head += bytes;
+	tx->ends[tx->head & (tx->geom.slots - 1)] = tx->pay_head | mark;
+	WRITE_ONCE(tx->head, tx->head + 1);
 }
 
 /* Copy a run to the payload ring at @pos, around its end if need be. */
@@ -108,19 +146,14 @@ static void ring_put(const struct ropcie_lane_tx *tx, u64 pos,
 int ropcie_lane_send(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
 		     const struct ropcie_vec *vec, u32 nvec)
 {
-	struct ropcie_slot *dst = &tx->slots[tx->head & (tx->geom.slots - 1)];
 	u32 bytes = ropcie_hdr_ring_len(hdr);
 	struct ropcie_slot slot ROPCIE_UNINIT;
 	u32 i, off = 0;
 	int ret;
 
-	if (!tx_fits(tx, bytes)) {
-		ret = tx_reclaim(tx);
-		if (ret)
-			return ret;
-		if (!tx_fits(tx, bytes))
-			return -EAGAIN;
-	}
+	ret = tx_make_room(tx, bytes);
+	if (ret)
+		return ret;
 
 	ropcie_wire_encode(hdr, &slot);
 	for (i = 0; i < nvec; i++) {
@@ -135,18 +168,49 @@ int ropcie_lane_send(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
 	if (ROPCIE_ASSERT(off == hdr->frag_len))
 		return -EINVAL;
 
-	memcpy(dst, &slot, offsetof(struct ropcie_slot, valid));
-	ropcie_link_wmb(tx->write_combining);
-	/* Pairs with the acquire in ropcie_lane_recv(). */
-	smp_store_release(&dst->valid,
-			  cpu_to_le64(ropcie_valid(tx->epoch, tx->head)));
-	if (tx->write_combining)
-		wmb(); /* push the line out of the write-combining buffer */
-
-	tx->pay_head += bytes;
-	tx->ends[tx->head & (tx->geom.slots - 1)] = tx->pay_head;
-	WRITE_ONCE(tx->head, tx->head + 1);
+	tx_publish(tx, &slot, tx->head);
+	tx_advance(tx, bytes, 0);
 	return 0;
+}
+
+int ropcie_lane_reserve(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
+			struct ropcie_lane_hole *hole)
+{
+	u32 bytes = ropcie_hdr_ring_len(hdr);
+	u32 off = (u32)tx->pay_head & (tx->geom.bytes - 1);
+	u32 first = min_t(u32, hdr->frag_len, tx->geom.bytes - off);
+	int ret;
+
+	if (ROPCIE_ASSERT(bytes))
+		return -EINVAL;
+	ret = tx_make_room(tx, bytes);
+	if (ret)
+		return ret;
+	ropcie_wire_encode(hdr, &hole->slot);
+	hole->pos = tx->head;
+	hole->dst[0].base = tx->payload + off;
+	hole->dst[0].len = first;
+	hole->dst[1].base = tx->payload;
+	hole->dst[1].len = hdr->frag_len - first;
+	hole->ndst = hdr->frag_len > first ? 2 : 1;
+	if (!tx->holes++)
+		tx->first_hole = tx->head;
+	tx_advance(tx, bytes, HOLE);
+	return 0;
+}
+
+void ropcie_lane_fill(struct ropcie_lane_tx *tx,
+		      const struct ropcie_lane_hole *hole)
+{
+	u32 mask = tx->geom.slots - 1;
+
+	if (ROPCIE_ASSERT(tx->ends[hole->pos & mask] & HOLE))
+		return;
+	tx_publish(tx, &hole->slot, hole->pos);
+	tx->ends[hole->pos & mask] &= ~HOLE;
+	tx->holes--;
+	while (tx->holes && !(tx->ends[tx->first_hole & mask] & HOLE))
+		tx->first_hole++;
 }
 
 bool ropcie_lane_tx_idle(const struct ropcie_lane_tx *tx)
@@ -154,6 +218,13 @@ bool ropcie_lane_tx_idle(const struct ropcie_lane_tx *tx)
 	/* Nothing is read on the strength of this: it is a hint. */
 	return le32_to_cpu(READ_ONCE(*tx->cons)) ==
 	       (u32)READ_ONCE(tx->head);
+}
+
+bool ropcie_lane_tx_unseen(const struct ropcie_lane_tx *tx)
+{
+	/* The same. */
+	return le32_to_cpu(READ_ONCE(*tx->cons)) !=
+	       (u32)ropcie_lane_tx_shown(tx);
 }
 
 /* Point at the payload in the ring: one run, or two around its end. */

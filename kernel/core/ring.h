@@ -55,6 +55,8 @@ static inline size_t ropcie_lane_size(const struct ropcie_lane_geom *geom)
  * @pay_tail: payload below this is free again
  * @epoch: the receiver's epoch, part of every valid word
  * @write_combining: the window is mapped write-combining
+ * @holes: reserved records that have not been filled
+ * @first_hole: position of the first of them, if there are any
  */
 struct ropcie_lane_tx {
 	struct ropcie_slot *slots;
@@ -68,6 +70,23 @@ struct ropcie_lane_tx {
 	u64 pay_tail;
 	u32 epoch;
 	bool write_combining;
+	u32 holes;
+	u64 first_hole;
+};
+
+/**
+ * struct ropcie_lane_hole - a record that has its place in a lane, and is not there yet
+ * @slot: its header
+ * @pos: its slot position
+ * @dst: where its payload has to be before it is filled: one run, or two around
+ *	the end of the ring
+ * @ndst: number of runs
+ */
+struct ropcie_lane_hole {
+	struct ropcie_slot slot;
+	u64 pos;
+	struct ropcie_vec dst[2];
+	u32 ndst;
 };
 
 /**
@@ -168,10 +187,47 @@ int ropcie_lane_send(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
 		     const struct ropcie_vec *vec, u32 nvec);
 
 /**
+ * ropcie_lane_reserve() - give a record its place, while somebody else copies its payload
+ * @tx: sending half
+ * @hdr: valid header of a record with payload in the ring
+ * @hole: result
+ *
+ * The receiver sees neither this record nor those behind it before
+ * ropcie_lane_fill(). Records may be filled in any order; those that never are end
+ * with the lane, which must be set up anew then.
+ *
+ * Return: as ropcie_lane_send().
+ */
+int ropcie_lane_reserve(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
+			struct ropcie_lane_hole *hole);
+
+/**
+ * ropcie_lane_fill() - publish a reserved record
+ * @tx: sending half
+ * @hole: what ropcie_lane_reserve() gave in this life of the lane; its payload is in
+ *	the peer's memory, or ordered before all stores of this processor
+ */
+void ropcie_lane_fill(struct ropcie_lane_tx *tx,
+		      const struct ropcie_lane_hole *hole);
+
+/* The receiver can not be further than this. */
+static inline u64 ropcie_lane_tx_shown(const struct ropcie_lane_tx *tx)
+{
+	return tx->holes ? tx->first_hole : tx->head;
+}
+
+/**
  * ropcie_lane_tx_idle() - has the receiver consumed all that was sent?
  * @tx: sending half
  */
 bool ropcie_lane_tx_idle(const struct ropcie_lane_tx *tx);
+
+/**
+ * ropcie_lane_tx_unseen() - is there something that the receiver has not consumed, and
+ *	could?
+ * @tx: sending half; nobody else uses it
+ */
+bool ropcie_lane_tx_unseen(const struct ropcie_lane_tx *tx);
 
 /**
  * ropcie_lane_peek() - is a record waiting? Cheap; reads own memory only.

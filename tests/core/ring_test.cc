@@ -142,7 +142,7 @@ class LaneModel {
   }
 
   void Step() {
-    switch (random_.Below(5)) {
+    switch (random_.Below(6)) {
       case 0:
       case 1:
         TrySend();
@@ -151,22 +151,43 @@ class LaneModel {
       case 3:
         TryRecv();
         break;
+      case 4:
+        TryFill();
+        break;
       default:
         Publish();
         break;
     }
-    ASSERT_EQ(ropcie_lane_peek(lane_.rx()), !held_.empty());
+    ASSERT_EQ(ropcie_lane_peek(lane_.rx()), Visible());
     ASSERT_EQ(ropcie_lane_tx_idle(lane_.tx()), slots_used_ == 0);
+    ASSERT_EQ(ropcie_lane_tx_unseen(lane_.tx()),
+              consumed_slots_ != 0 || Visible());
+    ASSERT_EQ(ropcie_lane_tx_shown(lane_.tx()), lane_.rx()->head + Shown());
   }
 
   bool GuardsIntact() { return lane_.GuardsIntact(); }
   [[nodiscard]] int full() const { return full_; }
+  [[nodiscard]] int late() const { return late_; }
 
  private:
   struct Record {
-    ropcie_hdr hdr;
+    ropcie_hdr hdr{};
     Bytes payload;
+    bool filled = true;
+    ropcie_lane_hole hole{};
   };
+
+  [[nodiscard]] bool Visible() const {
+    return !held_.empty() && held_.front().filled;
+  }
+
+  [[nodiscard]] size_t Shown() const {
+    size_t n = 0;
+    while (n < held_.size() && held_[n].filled) {
+      n++;
+    }
+    return n;
+  }
 
   uint32_t RandomLength() {
     switch (random_.Below(4)) {
@@ -193,8 +214,12 @@ class LaneModel {
     }
     const uint32_t bytes = ropcie_hdr_ring_len(&record.hdr);
     std::vector<ropcie_vec> runs = Cut(&random_, &record.payload);
-    const int ret = ropcie_lane_send(lane_.tx(), &record.hdr, runs.data(),
-                                     static_cast<uint32_t>(runs.size()));
+    record.filled = bytes == 0 || random_.OneIn(2);
+    const int ret =
+        record.filled
+            ? ropcie_lane_send(lane_.tx(), &record.hdr, runs.data(),
+                               static_cast<uint32_t>(runs.size()))
+            : ropcie_lane_reserve(lane_.tx(), &record.hdr, &record.hole);
     const bool fits = slots_used_ < lane_.geom().slots &&
                       bytes_used_ + bytes <= lane_.geom().bytes;
     ASSERT_EQ(ret, fits ? 0 : -EAGAIN);
@@ -210,7 +235,7 @@ class LaneModel {
   void TryRecv() {
     ropcie_rec rec;
     const int ret = ropcie_lane_recv(lane_.rx(), &rec);
-    ASSERT_EQ(ret, held_.empty() ? 0 : 1);
+    ASSERT_EQ(ret, Visible() ? 1 : 0);
     if (ret == 0) {
       return;
     }
@@ -228,6 +253,32 @@ class LaneModel {
         consumed_bytes_ >= lane_.geom().bytes / 4) {
       Told();
     }
+  }
+
+  // Any of those that have not been filled: a DMA engine may have its own
+  // order.
+  void TryFill() {
+    std::vector<Record*> holes;
+    for (Record& record : held_) {
+      if (!record.filled) {
+        holes.push_back(&record);
+      }
+    }
+    if (holes.empty()) {
+      return;
+    }
+    Record* record = holes[random_.Below(holes.size())];
+    const ropcie_lane_hole& hole = record->hole;
+    ASSERT_EQ(hole.dst[0].len + (hole.ndst == 2 ? hole.dst[1].len : 0),
+              record->payload.size());
+    size_t off = 0;
+    for (uint32_t i = 0; i < hole.ndst; i++) {
+      memcpy(hole.dst[i].base, record->payload.data() + off, hole.dst[i].len);
+      off += hole.dst[i].len;
+    }
+    ropcie_lane_fill(lane_.tx(), &hole);
+    record->filled = true;
+    late_++;
   }
 
   void Publish() {
@@ -250,6 +301,7 @@ class LaneModel {
   uint32_t consumed_slots_ = 0;
   uint32_t consumed_bytes_ = 0;
   int full_ = 0;
+  int late_ = 0;
 };
 
 TEST(Lane, BehavesLikeADeque) {
@@ -262,6 +314,7 @@ TEST(Lane, BehavesLikeADeque) {
     }
     EXPECT_TRUE(model.GuardsIntact());
     EXPECT_GT(model.full(), 100);
+    EXPECT_GT(model.late(), 1000);
   }
 }
 
@@ -300,6 +353,71 @@ TEST(Lane, ConsumerPositionThatCanNotBeIsRefused) {
     EXPECT_EQ(Send(&lane, SendHeader(8), Bytes(8)), -EPROTO) << lie;
     *lane.cons() = 64;
     EXPECT_EQ(Send(&lane, SendHeader(8), Bytes(8)), 0);
+  }
+}
+
+TEST(Lane, NothingIsSeenBeforeTheFirstHoleIsFilled) {
+  Lane lane;
+  ropcie_rec rec;
+  ropcie_lane_hole holes[2];
+  const ropcie_hdr large = SendHeader(5000);
+  ASSERT_EQ(ropcie_lane_reserve(lane.tx(), &large, &holes[0]), 0);
+  ASSERT_EQ(Send(&lane, SendHeader(3), Bytes(3)), 0);
+  ASSERT_EQ(ropcie_lane_reserve(lane.tx(), &large, &holes[1]), 0);
+  ropcie_lane_fill(lane.tx(), &holes[1]);
+  EXPECT_EQ(ropcie_lane_recv(lane.rx(), &rec), 0);
+  EXPECT_FALSE(ropcie_lane_tx_unseen(lane.tx())) << "worth no doorbell";
+  EXPECT_FALSE(ropcie_lane_tx_idle(lane.tx()));
+  ropcie_lane_fill(lane.tx(), &holes[0]);
+  EXPECT_TRUE(ropcie_lane_tx_unseen(lane.tx()));
+  for (const uint32_t len : {5000U, 3U, 5000U}) {
+    ASSERT_EQ(ropcie_lane_recv(lane.rx(), &rec), 1);
+    EXPECT_EQ(rec.hdr.frag_len, len);
+    ropcie_lane_consume(lane.rx(), &rec);
+  }
+}
+
+// A peer can not have consumed what it has not seen. If it says so, what is
+// still being copied would go where newer records are.
+TEST(Lane, ConsumerPositionBehindAHoleIsRefused) {
+  Lane lane;
+  ropcie_lane_hole hole;
+  const ropcie_hdr large = SendHeader(5000);
+  for (uint32_t i = 0; i < 64; i++) {
+    if (i == 10) {
+      ASSERT_EQ(ropcie_lane_reserve(lane.tx(), &large, &hole), 0);
+    } else {
+      ASSERT_EQ(Send(&lane, SendHeader(8), Bytes(8)), 0);
+    }
+  }
+  *lane.cons() = 11;
+  EXPECT_EQ(Send(&lane, SendHeader(8), Bytes(8)), -EPROTO);
+  *lane.cons() = 10;
+  EXPECT_EQ(Send(&lane, SendHeader(8), Bytes(8)), 0);
+  ropcie_lane_fill(lane.tx(), &hole);
+  for (int i = 0; i < 9; i++) {
+    ASSERT_EQ(Send(&lane, SendHeader(8), Bytes(8)), 0);
+  }
+  EXPECT_EQ(ropcie_lane_reserve(lane.tx(), &large, &hole), -EAGAIN);
+  *lane.cons() = 11;
+  EXPECT_EQ(ropcie_lane_reserve(lane.tx(), &large, &hole), 0);
+}
+
+// Holes that the link's end has left are none of the next life.
+TEST(Lane, HolesEndWithTheLife) {
+  Lane lane(100);
+  ropcie_lane_hole hole;
+  ropcie_rec rec;
+  const ropcie_hdr large = SendHeader(5000);
+  for (uint32_t life = 0; life < 5; life++) {
+    ASSERT_EQ(ropcie_lane_reserve(lane.tx(), &large, &hole), 0);
+    lane.Restart(101 + life);
+    ASSERT_EQ(ropcie_lane_recv(lane.rx(), &rec), 0);
+    ASSERT_EQ(Send(&lane, SendHeader(8), Bytes(8)), 0);
+    ASSERT_EQ(ropcie_lane_recv(lane.rx(), &rec), 1);
+    ropcie_lane_consume(lane.rx(), &rec);
+    ropcie_lane_publish(lane.rx());
+    ASSERT_TRUE(ropcie_lane_tx_idle(lane.tx()));
   }
 }
 

@@ -51,14 +51,23 @@ MUTANTS = (
     Mutant("a record of an earlier life", "wire.h",
            "return ((u64)epoch << 32) | (u32)(pos + 1);", "return (u32)(pos + 1);"),
     Mutant("a slot published before it is filled", "ring.c",
-           "\tmemcpy(dst, &slot, offsetof(struct ropcie_slot, valid));\n"
+           "\tmemcpy(dst, slot, offsetof(struct ropcie_slot, valid));\n"
            "\tropcie_link_wmb(tx->write_combining);\n"
            "\t/* Pairs with the acquire in ropcie_lane_recv(). */\n"
            "\tsmp_store_release(&dst->valid,\n"
-           "\t\t\t  cpu_to_le64(ropcie_valid(tx->epoch, tx->head)));\n",
+           "\t\t\t  cpu_to_le64(ropcie_valid(tx->epoch, pos)));\n",
            "\tsmp_store_release(&dst->valid,\n"
-           "\t\t\t  cpu_to_le64(ropcie_valid(tx->epoch, tx->head)));\n"
-           "\tmemcpy(dst, &slot, offsetof(struct ropcie_slot, valid));\n"),
+           "\t\t\t  cpu_to_le64(ropcie_valid(tx->epoch, pos)));\n"
+           "\tmemcpy(dst, slot, offsetof(struct ropcie_slot, valid));\n"),
+    Mutant("a consumer position behind a hole", "ring.h",
+           "return tx->holes ? tx->first_hole : tx->head;", "return tx->head;"),
+    Mutant("a hole that stays the first", "ring.c",
+           "\t\ttx->first_hole++;\n", "\t\tbreak;\n"),
+    Mutant("a hole in front of which all is seen", "ring.c",
+           "\tif (!tx->holes++)\n\t\ttx->first_hole = tx->head;",
+           "\ttx->holes++;\n\ttx->first_hole = tx->head;"),
+    Mutant("a payload copied later that does not go round", "ring.c",
+           "hole->ndst = hdr->frag_len > first ? 2 : 1;", "hole->ndst = 1;"),
     Mutant("a position that is never told", "ring.c",
            "rx->pay_head - rx->pay_published >= rx->geom.bytes / 4)", "false)"),
     # The link.

@@ -35,6 +35,7 @@ enum class Fault {
   kForgetAnswer,    // answers get lost
   kDirtyWindow,     // an old epoch again, over a window that is not clean
   kWrongOrder,      // two receives are swapped
+  kEarlyHeader,     // a record is seen before the DMA engine is done with it
 };
 
 struct FaultName {
@@ -53,6 +54,7 @@ inline constexpr FaultName kFaults[] = {
     {.fault = Fault::kForgetAnswer, .name = "forget-answer"},
     {.fault = Fault::kDirtyWindow, .name = "dirty-window"},
     {.fault = Fault::kWrongOrder, .name = "wrong-order"},
+    {.fault = Fault::kEarlyHeader, .name = "early-header"},
 };
 
 struct Env {
@@ -78,6 +80,8 @@ struct Env {
   bool impatient = false;
   // Memory has to be brought in first, now and then (on-demand paging).
   bool paging = false;
+  // A DMA engine copies some payloads, in any order.
+  bool dma = false;
 };
 
 template <class... Parts>

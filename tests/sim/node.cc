@@ -35,6 +35,7 @@ void Node::Boot() {
   for (auto& [id, peer] : peers_) {
     peer.up = false;
     peer.broken = false;
+    peer.copies.clear();
     ropcie_link_init(&peer.link, &kOffer,
                      ropcie_link_offer_size(&peer.out->offer()), kBeatLimit,
                      kHold);
@@ -83,6 +84,7 @@ void Node::OpenLanes(Peer* peer) {
 
 void Node::Lost(int id) {
   peers_.at(id).up = false;
+  peers_.at(id).copies.clear();
   for (auto& [qpn, qp] : qps_) {
     if (qp->connected() && qp->peer() == id) {
       qp->LinkLost();
@@ -141,6 +143,56 @@ void Node::Broken(int id, const char* what) {
   peer.broken = true;
 }
 
+// The stores of a header, in the order in which they leave.
+void Node::PostSlot(Peer* peer, const ropcie_lane_tx& tx, uint64_t pos) {
+  const ropcie_slot* slot = &tx.slots[pos % tx.geom.slots];
+  peer->out->Post(slot, offsetof(ropcie_slot, valid));
+  peer->out->Post(&slot->valid, sizeof(slot->valid));
+}
+
+int Node::StartCopy(Peer* peer, uint32_t lane, const ropcie_hdr& hdr,
+                    const std::vector<ropcie_vec>& vec) {
+  Copy copy{.lane = lane, .hole = {}, .payload = {}};
+  const int ret = ropcie_lane_reserve(&peer->lanes[lane].tx, &hdr, &copy.hole);
+  if (ret != 0) {
+    return ret;
+  }
+  for (const ropcie_vec& run : vec) {
+    const auto* from = static_cast<const uint8_t*>(run.base);
+    copy.payload.insert(copy.payload.end(), from, from + run.len);
+  }
+  if (env_->Fails(Fault::kEarlyHeader)) {
+    ropcie_lane_fill(&peer->lanes[lane].tx, &copy.hole);
+    PostSlot(peer, peer->lanes[lane].tx, copy.hole.pos);
+    return 0;
+  }
+  peer->copies.push_back(std::move(copy));
+  return 0;
+}
+
+bool Node::EndCopy(int id) {
+  Peer& peer = peers_.at(id);
+  if (peer.copies.empty()) {
+    return false;
+  }
+  const auto it =
+      peer.copies.begin() +
+      static_cast<ptrdiff_t>(env_->random.Below(peer.copies.size()));
+  const Copy copy = std::move(*it);
+  peer.copies.erase(it);
+  size_t off = 0;
+  for (uint32_t i = 0; i < copy.hole.ndst; i++) {
+    const ropcie_vec& run = copy.hole.dst[i];
+    memcpy(run.base, copy.payload.data() + off, run.len);
+    peer.out->Post(run.base, run.len);
+    off += run.len;
+  }
+  ropcie_lane_tx* tx = &peer.lanes[copy.lane].tx;
+  ropcie_lane_fill(tx, &copy.hole);
+  PostSlot(&peer, *tx, copy.hole.pos);
+  return true;
+}
+
 int Node::Send(int id, uint32_t key, const ropcie_hdr& hdr,
                const std::vector<ropcie_vec>& vec) {
   Peer& peer = peers_.at(id);
@@ -155,13 +207,16 @@ int Node::Send(int id, uint32_t key, const ropcie_hdr& hdr,
   ropcie_lane_tx* tx = &peer.lanes[key % kLanes].tx;
   const uint64_t pos = tx->head;
   const uint64_t pay = tx->pay_head;
-  const int ret =
-      ropcie_lane_send(tx, &hdr, vec.data(), static_cast<uint32_t>(vec.size()));
+  const bool dma =
+      env_->dma && ropcie_hdr_ring_len(&hdr) != 0 && env_->random.OneIn(2);
+  const int ret = dma ? StartCopy(&peer, key % kLanes, hdr, vec)
+                      : ropcie_lane_send(tx, &hdr, vec.data(),
+                                         static_cast<uint32_t>(vec.size()));
   if (ret == -EPROTO) {
     Broken(id, "impossible consumer position");
     return -ENOTCONN;
   }
-  if (ret != 0) {
+  if (ret != 0 || dma) {
     return ret;
   }
   // The stores, in the order in which they leave.
@@ -171,9 +226,7 @@ int Node::Send(int id, uint32_t key, const ropcie_hdr& hdr,
     peer.out->Post(tx->payload + off, first);
     peer.out->Post(tx->payload, hdr.frag_len - first);
   }
-  const ropcie_slot* slot = &tx->slots[pos % tx->geom.slots];
-  peer.out->Post(slot, offsetof(ropcie_slot, valid));
-  peer.out->Post(&slot->valid, sizeof(slot->valid));
+  PostSlot(&peer, *tx, pos);
   return 0;
 }
 

@@ -57,6 +57,8 @@ class Node {
   // Whether a record was sent, or met a crowded lane, since the last call.
   bool TakeBusy() { return std::exchange(busy_, false); }
   void SetBusy() { busy_ = true; }
+  // The DMA engine is done with a copy to this peer, if there is one.
+  bool EndCopy(int id);
   [[nodiscard]] uint64_t NextDeadline() const;
   // Epoch and position that a forger needs to be looked at.
   [[nodiscard]] const ropcie_lane_rx& rx(int peer, uint32_t lane) const {
@@ -73,6 +75,12 @@ class Node {
     ropcie_lane_rx rx{};
     std::vector<u64> ends = std::vector<u64>(kOffer.geom.slots);
   };
+  // What the DMA engine has to do.
+  struct Copy {
+    uint32_t lane;
+    ropcie_lane_hole hole;
+    std::vector<uint8_t> payload;
+  };
   struct Peer {
     Window* in = nullptr;
     Window* out = nullptr;
@@ -80,6 +88,7 @@ class Node {
     bool honest = true;
     ropcie_peer_link link{};
     std::vector<LaneEnd> lanes = std::vector<LaneEnd>(kLanes);
+    std::vector<Copy> copies;
     bool up = false;
     bool broken = false;  // the protocol was; the link work gives it up
   };
@@ -90,6 +99,9 @@ class Node {
   void OpenLanes(Peer* peer);
   void Lost(int id);
   void Broken(int id, const char* what);
+  static void PostSlot(Peer* peer, const ropcie_lane_tx& tx, uint64_t pos);
+  int StartCopy(Peer* peer, uint32_t lane, const ropcie_hdr& hdr,
+                const std::vector<ropcie_vec>& vec);
   void Dispatch(int peer, const ropcie_rec& rec, std::vector<Qp*>* owing);
   [[nodiscard]] uint64_t LinkTime() const { return env_->now / 10000; }
 

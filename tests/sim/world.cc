@@ -30,6 +30,7 @@ void World::ChooseProfile() {
   timely_ = !random->OneIn(3);
   env_.impatient = !timely_ && random->OneIn(2);
   env_.paging = random->OneIn(3);
+  env_.dma = random->OneIn(3);
   hostile_ = random->OneIn(6);
   mischief_ = !random->OneIn(3);
   cell_ = random->OneIn(8) ? 40000 : 1024;
@@ -201,6 +202,10 @@ void World::Deliver() {
   Window& window = env_.random.OneIn(2) ? *pair.to_a : *pair.to_b;
   // Mostly all, sometimes just a part of a record.
   const size_t most = env_.random.OneIn(2) ? window.in_flight() : 8;
+  for (uint64_t n = env_.random.Below(8); n > 0; n--) {
+    node(pair.a).EndCopy(pair.b);
+    node(pair.b).EndCopy(pair.a);
+  }
   window.Deliver(env_.random.Below(most + 1));
 }
 
@@ -394,6 +399,9 @@ void World::Run() {
 bool World::FairRound() {
   bool moved = false;
   for (const auto& pair : pairs_) {
+    while (node(pair->a).EndCopy(pair->b) || node(pair->b).EndCopy(pair->a)) {
+      moved = true;
+    }
     for (Window* window : {pair->to_a.get(), pair->to_b.get()}) {
       window->Deliver(window->in_flight());
     }
