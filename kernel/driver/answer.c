@@ -41,11 +41,15 @@ static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 	n = ropcie_mr_map(&mr->core, source.addr, source.length, vec,
 			  ARRAY_SIZE(vec), &nvec);
 	/* All that the READ asked for will be needed, or its rest. */
-	ret = n == source.length ?
-		      ropcie_mq_send(&qp->tx, hdr, vec, nvec) :
-		      ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
+	if (n != source.length)
+		ret = ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
 					 source.addr + n, hdr->msg_len - n);
-	ropcie_mr_put(mr);
+	else if (ropcie_mq_wants_dma(&qp->tx, hdr->frag_len))
+		ret = ropcie_lend_answer(qp, hdr, vec, nvec, &mr);
+	else
+		ret = ropcie_mq_send(&qp->tx, hdr, vec, nvec);
+	if (mr)
+		ropcie_mr_put(mr);
 	return ret;
 }
 

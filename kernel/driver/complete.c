@@ -110,6 +110,9 @@ bool ropcie_qp_flush(struct ropcie_qp *qp)
 {
 	u32 left = qp->rq.max_wr + 1;
 
+	/* The end of the last loan runs the queue pair. */
+	if (ropcie_qp_lends(qp))
+		return false;
 	ropcie_qp_flush_sends(qp);
 	while (left && ropcie_recv_current(qp)) {
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR);
@@ -122,6 +125,8 @@ void ropcie_qp_complete_sends(struct ropcie_qp *qp)
 {
 	struct ropcie_req_comp comp;
 
+	if (ropcie_qp_fails_late(qp))
+		return;
 	while (ropcie_req_complete(&qp->req, &comp))
 		send_complete(qp, &comp);
 	if (!qp->req.error || qp->state == IB_QPS_ERR)

@@ -233,8 +233,10 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	qp->state = IB_QPS_RESET;
 	spin_lock_init(&qp->lock);
 	spin_lock_init(&qp->sq_lock);
+	spin_lock_init(&qp->loans_lock);
 	mutex_init(&qp->mutex);
 	INIT_LIST_HEAD(&qp->windows);
+	INIT_LIST_HEAD(&qp->loans);
 	INIT_LIST_HEAD(&qp->ready);
 	INIT_LIST_HEAD(&qp->blocked);
 	INIT_LIST_HEAD(&qp->owes);
@@ -366,6 +368,7 @@ static void qp_reset(struct ropcie_qp *qp)
 	/* Nobody arms the timer in RESET, or blocks when not connected. */
 	hrtimer_cancel(&qp->timer);
 	qp_disconnect(qp);
+	ropcie_wait_loans(qp);
 	ropcie_qp_unblock(qp);
 	ropcie_mw_unbind_all(qp);
 	ropcie_odp_reset_qp(qp);

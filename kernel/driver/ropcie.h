@@ -18,6 +18,7 @@
  *                   a shared one; interrupts off
  *   dev->blocked_lock, dev->mr_lock   who waits for space; which keys there are;
  *	bottom halves off
+ *   qp->loans_lock  which memory of one QP a DMA engine has; bottom halves off
  *   cq->lock        one CQ; interrupts off
  *   worker->lock    the ready list of one work consumer; interrupts off
  */
@@ -549,6 +550,9 @@ struct ropcie_paging {
  * @timer: the requester's deadline
  * @timer_at: when @timer fires, ns; 0 when it is not running
  * @sq_drained: SQD: that event was raised
+ * @loans_lock: guards the two that follow
+ * @loans: requests whose payload a DMA engine copies, oldest first (loan.c)
+ * @loans_awaited: the end of the last of them is to be told
  * @paging: memory that it waits for
  * @lost: a completion was lost; under @lock, and seen to before that is released
  * @events: bits of enum ib_event_type that are to be raised
@@ -602,6 +606,9 @@ struct ropcie_qp {
 	struct hrtimer timer;
 	u64 timer_at;
 	bool sq_drained;
+	spinlock_t loans_lock; /* guards loans, and loans_awaited */
+	struct list_head loans;
+	bool loans_awaited;
 	struct ropcie_paging *paging;
 	bool lost;
 	unsigned long events;
@@ -1150,6 +1157,54 @@ enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);
  * Return: true when the budget ended before the work.
  */
 bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget);
+
+/* loan.c */
+/**
+ * ropcie_lend_request() - ropcie_mq_send() of a request, by DMA if its memory may be lent
+ * @qp: its lock is held
+ * @hdr: header
+ * @vec: payload
+ * @nvec: entries
+ * @mr: regions that the payload is in, with references
+ * @nmr: number of them; 0 when they were taken over
+ *
+ * Return: see ropcie_mq_send().
+ */
+int ropcie_lend_request(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
+			const struct ropcie_vec *vec, u32 nvec,
+			struct ropcie_mr **mr, u32 *nmr);
+
+/* The same of an answer out of one region, which becomes NULL if it was taken over. */
+int ropcie_lend_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
+		       const struct ropcie_vec *vec, u32 nvec,
+		       struct ropcie_mr **mr);
+
+bool ropcie_lends_any(struct ropcie_qp *qp);
+bool ropcie_is_unseen(struct ropcie_qp *qp, const struct ropcie_hdr *hdr);
+
+/* Process context: until it lends nothing; nothing more is sent. */
+void ropcie_wait_loans(struct ropcie_qp *qp);
+
+/* Has a DMA engine memory of its requests? Then it is run when that ends. */
+static inline bool ropcie_qp_lends(struct ropcie_qp *qp)
+{
+	return static_branch_unlikely(&ropcie_dma_key) && ropcie_lends_any(qp);
+}
+
+/* The same, and it is to fail; a request that fails may have been sent in part. */
+static inline bool ropcie_qp_fails_late(struct ropcie_qp *qp)
+{
+	return static_branch_unlikely(&ropcie_dma_key) &&
+	       (qp->req.error || qp->req.local_error) && ropcie_lends_any(qp);
+}
+
+/* An answer to a request that its sender can not have seen. */
+static inline bool ropcie_qp_unseen(struct ropcie_qp *qp,
+				    const struct ropcie_hdr *hdr)
+{
+	return static_branch_unlikely(&ropcie_dma_key) &&
+	       ropcie_is_unseen(qp, hdr);
+}
 
 /* settle.c */
 void ropcie_settle_init(void);

@@ -537,7 +537,7 @@ static bool hear_response(struct ropcie_qp *qp, const struct ropcie_peer *peer,
 {
 	return qp->connected && qp->tx.peer == peer &&
 	       ropcie_qp_requests((enum ropcie_qps)qp->state) &&
-	       response(qp, rec);
+	       !ropcie_qp_unseen(qp, &rec->hdr) && response(qp, rec);
 }
 
 void ropcie_rx_response(struct ropcie_mq *mq, struct ropcie_peer *peer,

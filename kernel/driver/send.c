@@ -60,6 +60,15 @@ static int gather(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
 	return len ? -EACCES : 0;
 }
 
+static int send_gathered(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
+			 struct gather *g)
+{
+	if (ropcie_mq_wants_dma(&qp->tx, hdr->frag_len))
+		return ropcie_lend_request(qp, hdr, g->vec, g->nvec, g->mr,
+					   &g->nmr);
+	return ropcie_mq_send(&qp->tx, hdr, g->vec, g->nvec);
+}
+
 static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 {
 	bool datagram = rec->hdr.op == ROPCIE_OP_DATAGRAM;
@@ -83,8 +92,7 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 	}
 	if (!ret)
 		ret = datagram ? ropcie_ud_send(qp, rec, g.vec, g.nvec) :
-				 ropcie_mq_send(&qp->tx, &rec->hdr, g.vec,
-						g.nvec);
+				 send_gathered(qp, &rec->hdr, &g);
 	gather_put(&g);
 	return ret;
 }

@@ -12,6 +12,8 @@
 enum {
 	ADAPTER_TX_RECORDS = ROPCIE_NUM_COUNTERS,
 	ADAPTER_RX_RECORDS,
+	ADAPTER_TX_DMA_BYTES,
+	ADAPTER_DMA_FALLBACKS,
 	ADAPTER_DOORBELLS_RUNG,
 	ADAPTER_DOORBELLS_RECEIVED,
 	ADAPTER_LANE_STALLS,
@@ -55,6 +57,8 @@ static const struct rdma_stat_desc descs[NUM_COUNTERS] = {
 	[ROPCIE_TX_DATAGRAM_DROPS].name = "tx_datagram_drops",
 	[ADAPTER_TX_RECORDS].name = "tx_records",
 	[ADAPTER_RX_RECORDS].name = "rx_records",
+	[ADAPTER_TX_DMA_BYTES].name = "tx_dma_bytes",
+	[ADAPTER_DMA_FALLBACKS].name = "dma_fallbacks",
 	[ADAPTER_DOORBELLS_RUNG].name = "doorbells_rung",
 	[ADAPTER_DOORBELLS_RECEIVED].name = "doorbells_received",
 	[ADAPTER_LANE_STALLS].name = "lane_stalls",
@@ -96,6 +100,8 @@ int ropcie_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
 	ropcie_adapter_get_stats(dev->adapter, &a);
 	stats->value[ADAPTER_TX_RECORDS] = a.tx_records;
 	stats->value[ADAPTER_RX_RECORDS] = a.rx_records;
+	stats->value[ADAPTER_TX_DMA_BYTES] = a.tx_dma_bytes;
+	stats->value[ADAPTER_DMA_FALLBACKS] = a.dma_fallbacks;
 	stats->value[ADAPTER_DOORBELLS_RUNG] = a.doorbells_rung;
 	stats->value[ADAPTER_DOORBELLS_RECEIVED] = a.doorbells_received;
 	stats->value[ADAPTER_LANE_STALLS] = a.lane_stalls;

@@ -298,5 +298,7 @@ void ropcie_adapter_get_stats(struct ropcie_adapter *a,
 	stats->link_ups = atomic64_read(&a->link_ups);
 	stats->link_losses = atomic64_read(&a->link_losses);
 	stats->protocol_errors = atomic64_read(&a->protocol_errors);
+	stats->tx_dma_bytes = atomic64_read(&a->tx_dma_bytes);
+	stats->dma_fallbacks = atomic64_read(&a->dma_fallbacks);
 }
 EXPORT_SYMBOL_GPL(ropcie_adapter_get_stats);

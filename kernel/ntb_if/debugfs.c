@@ -20,6 +20,8 @@ static void show_counters(struct seq_file *s, struct ropcie_adapter *a)
 	seq_printf(s, "rx_records %llu\n", stats.rx_records);
 	seq_printf(s, "rx_bytes %llu\n", stats.rx_bytes);
 	seq_printf(s, "handed_records %llu\n", stats.handed_records);
+	seq_printf(s, "tx_dma_bytes %llu\n", stats.tx_dma_bytes);
+	seq_printf(s, "dma_fallbacks %llu\n", stats.dma_fallbacks);
 	seq_printf(s, "doorbells_rung %llu\n", stats.doorbells_rung);
 	seq_printf(s, "doorbells_received %llu\n", stats.doorbells_received);
 	seq_printf(s, "lane_stalls %llu\n", stats.lane_stalls);
@@ -60,6 +62,7 @@ static int state_show(struct seq_file *s, void *unused)
 			   peer->up ? "announced" : "not announced",
 			   peer->nlanes, peer->in_size >> 10,
 			   peer->out_size >> 10);
+		ropcie_dma_show(peer, s);
 		mutex_unlock(&peer->mutex);
 	}
 	return 0;

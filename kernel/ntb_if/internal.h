@@ -11,7 +11,8 @@
  *   port->msg_send_lock   one message at a time (ntb.h), not with the former
  *   lane->rx_lock         receiving half; receive callbacks run under it
  *   lane->tx_lock         sending half
- * The last two are spin locks with bottom halves off. Who sends may try the receive
+ *   dma->lock             copies under way (dma.c)
+ * The last three are spin locks with bottom halves off. Who sends may try the receive
  * lock of a lane in the same kernel (lane_hand_over()). Whoever looks at a lane
  * without its lock (ropcie_lane_pending()) does so under RCU: lanes are set up
  * anew only a grace period after they were taken down.
@@ -130,11 +131,13 @@ struct ropcie_lane {
  * @in_size: bytes of it
  * @out: outbound window, its inbound one; mapped by the backend
  * @out_size: bytes of it that are mapped
+ * @out_phys: its physical address, or 0 when it is not a device's
  * @write_combining: @out is mapped write-combining
  * @mutex: guards the link's state: all of the following
  * @link: handshake
  * @link_ready: @link is initialised, because the windows are there
  * @work: calls ropcie_link_step() at each event and heartbeat
+ * @dma: copies large payloads, or NULL; senders read it under RCU
  * @error: a lane found that the peer breaks the protocol; set by anybody
  * @lane: lanes
  * @priv: the backend's
@@ -154,11 +157,13 @@ struct ropcie_peer {
 	size_t in_size;
 	struct ropcie_control *out;
 	size_t out_size;
+	phys_addr_t out_phys;
 	bool write_combining;
 	struct mutex mutex; /* state of the link */
 	struct ropcie_peer_link link;
 	bool link_ready;
 	struct delayed_work work;
+	struct ropcie_dma __rcu *dma;
 	int error;
 	struct ropcie_lane lane[ROPCIE_MAX_LANES];
 	void *priv;
@@ -188,6 +193,8 @@ struct ropcie_peer {
  * @link_ups: counter
  * @link_losses: counter
  * @protocol_errors: counter
+ * @tx_dma_bytes: counter
+ * @dma_fallbacks: counter
  * @debugfs: directory
  */
 struct ropcie_adapter {
@@ -213,6 +220,8 @@ struct ropcie_adapter {
 	atomic64_t link_ups;
 	atomic64_t link_losses;
 	atomic64_t protocol_errors;
+	atomic64_t tx_dma_bytes;
+	atomic64_t dma_fallbacks;
 	struct dentry *debugfs;
 };
 
@@ -220,6 +229,7 @@ struct ropcie_adapter {
 extern unsigned int ropcie_lanes;
 extern unsigned int ropcie_window_kib;
 extern bool ropcie_hand_over;
+extern int ropcie_dma_threshold;
 extern unsigned int ropcie_heartbeat_ms;
 extern unsigned int ropcie_heartbeat_limit_ms;
 extern struct workqueue_struct *ropcie_link_wq;
@@ -269,6 +279,11 @@ void ropcie_lane_close(struct ropcie_lane *lane);
 void ropcie_lane_free(struct ropcie_lane *lane);
 int ropcie_lane_tx_send(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
 			const struct ropcie_vec *vec, u32 nvec);
+int ropcie_lane_tx_reserve(struct ropcie_lane *lane,
+			   const struct ropcie_hdr *hdr,
+			   struct ropcie_lane_hole *hole);
+void ropcie_lane_tx_fill(struct ropcie_lane *lane,
+			 const struct ropcie_lane_hole *hole);
 bool ropcie_lane_tx_idle_now(struct ropcie_lane *lane);
 void ropcie_lane_flush(struct ropcie_lane *lane);
 bool ropcie_lane_pending(const struct ropcie_lane *lane);
@@ -276,6 +291,19 @@ u32 ropcie_lane_drain(struct ropcie_lane *lane);
 void ropcie_lane_check_space(struct ropcie_lane *lane);
 void ropcie_lane_ask_doorbell(struct ropcie_lane *lane);
 void ropcie_lane_refuse_doorbell(struct ropcie_lane *lane);
+
+/* dma.c */
+struct seq_file;
+void ropcie_dma_start(struct ropcie_peer *peer);
+void ropcie_dma_check(struct ropcie_peer *peer);
+void ropcie_dma_stop(struct ropcie_peer *peer);
+void ropcie_dma_show(struct ropcie_peer *peer, struct seq_file *s);
+
+static inline struct ropcie_dma *ropcie_peer_dma(struct ropcie_peer *peer)
+{
+	return rcu_dereference_protected(peer->dma,
+					 lockdep_is_held(&peer->mutex));
+}
 
 /* lane_thread.c */
 int ropcie_lane_start_thread(struct ropcie_lane *lane);

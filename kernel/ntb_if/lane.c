@@ -309,6 +309,46 @@ out:
 }
 
 /**
+ * ropcie_lane_tx_reserve() - a place for a record whose payload somebody else copies
+ * @lane: lane
+ * @hdr: see ropcie_lane_reserve()
+ * @hole: the same; for ropcie_lane_tx_fill()
+ *
+ * Return: 0, or an error that ropcie_lane_tx_send() will find as well.
+ */
+int ropcie_lane_tx_reserve(struct ropcie_lane *lane,
+			   const struct ropcie_hdr *hdr,
+			   struct ropcie_lane_hole *hole)
+{
+	int ret = -ENOTCONN;
+
+	spin_lock_bh(&lane->tx_lock);
+	if (lane->tx_up)
+		ret = ropcie_lane_reserve(&lane->tx, hdr, hole);
+	if (!ret) {
+		lane->tx_records++;
+		lane->tx_bytes += hdr->frag_len;
+	}
+	spin_unlock_bh(&lane->tx_lock);
+	return ret;
+}
+
+/**
+ * ropcie_lane_tx_fill() - the payload of a reserved record has arrived
+ * @lane: lane, which has not been opened again since
+ * @hole: its place
+ */
+void ropcie_lane_tx_fill(struct ropcie_lane *lane,
+			 const struct ropcie_lane_hole *hole)
+{
+	spin_lock_bh(&lane->tx_lock);
+	if (lane->tx_up)
+		ropcie_lane_fill(&lane->tx, hole);
+	spin_unlock_bh(&lane->tx_lock);
+	ropcie_lane_flush(lane);
+}
+
+/**
  * ropcie_lane_tx_idle_now() - has the peer consumed all that was sent?
  * @lane: lane
  *
@@ -344,7 +384,7 @@ void ropcie_lane_flush(struct ropcie_lane *lane)
 		mb(); /* records before the look at the receiver's wish */
 		arm = le32_to_cpu(READ_ONCE(lane_in(lane)->arm));
 		if ((arm & 1) && arm != lane->rung &&
-		    !ropcie_lane_tx_idle(&lane->tx)) {
+		    ropcie_lane_tx_unseen(&lane->tx)) {
 			lane->rung = arm;
 			lane->tx_doorbells++;
 			lane_ring(lane);

@@ -31,6 +31,10 @@ bool ropcie_hand_over = true;
 module_param_named(hand_over, ropcie_hand_over, bool, 0644);
 MODULE_PARM_DESC(hand_over, "hand over what a node sends to itself, or over a loopback pair, without a lane where that is possible (default 1)");
 
+int ropcie_dma_threshold = -1;
+module_param_named(dma_threshold, ropcie_dma_threshold, int, 0644);
+MODULE_PARM_DESC(dma_threshold, "bytes of a record from which on a DMA engine copies them, where there is one; 0: none does; negative: measured; for links that come up from now on (default -1)");
+
 static int spin_us = -1;
 module_param(spin_us, int, 0444);
 MODULE_PARM_DESC(spin_us, "how long a receiver spins at most before it sleeps (default: 50, or 0 with fewer than 4 CPUs)");

@@ -14,6 +14,7 @@
 
 #include <linux/device.h>
 #include <linux/if_ether.h>
+#include <linux/jump_label.h>
 
 #include "mq_id.h"
 #include "ring.h"
@@ -184,6 +185,51 @@ void ropcie_mq_disconnect(struct ropcie_mq_tx *tx);
 int ropcie_mq_send(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
 		   const struct ropcie_vec *vec, u32 nvec);
 
+/* Some peer has a DMA engine. */
+DECLARE_STATIC_KEY_FALSE(ropcie_dma_key);
+
+bool ropcie_mq_dma_wanted(const struct ropcie_mq_tx *tx, u32 len);
+
+/**
+ * ropcie_mq_wants_dma() - is a payload better sent by ropcie_mq_send_dma()?
+ * @tx: connected
+ * @len: bytes of payload
+ */
+static inline bool ropcie_mq_wants_dma(const struct ropcie_mq_tx *tx, u32 len)
+{
+	return static_branch_unlikely(&ropcie_dma_key) &&
+	       ropcie_mq_dma_wanted(tx, len);
+}
+
+/**
+ * struct ropcie_mq_hold - keeps a payload's memory as it is while it is copied
+ * @release: called once, when nothing reads it any more: within ropcie_mq_send_dma(),
+ *	or later, but before the peer can see the record; in any context with interrupts
+ *	enabled. Must not sleep, nor take a lock under which that is called
+ *
+ * Embedded in the owner's object.
+ */
+struct ropcie_mq_hold {
+	void (*release)(struct ropcie_mq_hold *hold);
+};
+
+/**
+ * ropcie_mq_send_dma() - as ropcie_mq_send(), with a payload that may be copied later
+ * @tx: connected
+ * @hdr: as there
+ * @vec: as there; the array is not used after return, what it names is until release
+ * @nvec: number of runs
+ * @hold: what holds that memory; not used when this fails
+ *
+ * The record keeps its place before those that are sent after it. When the link is
+ * lost release comes before user->peer_down.
+ *
+ * Return: as ropcie_mq_send().
+ */
+int ropcie_mq_send_dma(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
+		       const struct ropcie_vec *vec, u32 nvec,
+		       struct ropcie_mq_hold *hold);
+
 /**
  * ropcie_mq_broadcast() - send one record to every peer, this node too
  * @a: adapter
@@ -249,6 +295,8 @@ void ropcie_mq_to_peer(struct ropcie_peer *peer, u32 key,
  * @rx_records: records received
  * @rx_bytes: payload bytes received
  * @handed_records: records of @tx_records that went past the lanes
+ * @tx_dma_bytes: bytes of @tx_bytes that a DMA engine has copied
+ * @dma_fallbacks: pieces of payload that were meant for one, and were not copied by it
  * @doorbells_rung: doorbells for records and for space
  * @doorbells_received: doorbells heard, needed or not
  * @lane_stalls: times that a sender met a full lane
@@ -263,6 +311,8 @@ struct ropcie_adapter_stats {
 	u64 rx_records;
 	u64 rx_bytes;
 	u64 handed_records;
+	u64 tx_dma_bytes;
+	u64 dma_fallbacks;
 	u64 doorbells_rung;
 	u64 doorbells_received;
 	u64 lane_stalls;

@@ -60,6 +60,7 @@ int ropcie_ntb_map_out(struct ropcie_peer *peer)
 	/* Stores to it are ordered where it matters, as core/ring.h says. */
 	peer->out = (__force void *)np->io;
 	peer->out_size = size;
+	peer->out_phys = base;
 	peer->write_combining = true;
 	return 0;
 }
@@ -72,6 +73,7 @@ void ropcie_ntb_unmap_out(struct ropcie_peer *peer)
 		iounmap(np->io);
 	np->io = NULL;
 	peer->out = NULL;
+	peer->out_phys = 0;
 }
 
 static void free_buf(struct ropcie_ntb_peer *np)

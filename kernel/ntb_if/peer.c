@@ -176,6 +176,7 @@ static int peer_connect(struct ropcie_peer *peer)
 		if (ret)
 			return ret;
 	}
+	ropcie_dma_start(peer);
 	peer_identify(peer);
 	backend->notify(peer);
 	return 0;
@@ -212,6 +213,7 @@ static void peer_disconnect(struct ropcie_peer *peer)
 		ropcie_lane_close(&peer->lane[i]);
 	/* Whoever looks at a lane without its lock is done with it. */
 	synchronize_rcu();
+	ropcie_dma_stop(peer);
 	peer->lanes_set = false;
 	if (!was_up)
 		return;
@@ -388,6 +390,7 @@ static void peer_step(struct ropcie_peer *peer)
 		a->backend->read_words(peer, &words);
 	peer_carry_out(peer, ropcie_link_step(&peer->link, up, &words,
 					      get_random_u32(), now_ms()));
+	ropcie_dma_check(peer);
 	if (peer->link.state == ROPCIE_LINK_UP && peer->lanes_set && !peer->up)
 		peer_look_at_identity(peer);
 }
