@@ -26,11 +26,15 @@
 #include "internal.h"
 
 /*
- * An engine that ends no copy for so long will end none any more. Meanwhile the peer
- * waits for what is behind it, answers to its own requests among them: so this, and a
- * heartbeat, are less than the patience of usual queue pairs (8 times 67 ms).
+ * An engine is stuck when so many looks in a row find copies, and none that has ended
+ * since. Looks and not time: a machine that stood still is no reason. Meanwhile the peer
+ * waits for what is behind the copies, answers to its own requests among them: so all of
+ * them take less than the patience of usual queue pairs (8 times 67 ms).
  */
-#define ROPCIE_DMA_LIMIT (HZ / 4)
+#define ROPCIE_DMA_LOOKS 3
+#define ROPCIE_DMA_LOOK_JIFFIES msecs_to_jiffies(100)
+/* What is under way may take so long when the link is lost. */
+#define ROPCIE_DMA_DRAIN_JIFFIES msecs_to_jiffies(250)
 /* Sizes that are measured: powers of two. */
 #define ROPCIE_DMA_LEAST 1024u
 #define ROPCIE_DMA_MOST 16384u
@@ -51,7 +55,10 @@
  * @missed: it did not do all that was measured
  * @lock: guards @copies
  * @copies: under way, oldest first
- * @progress: jiffies when it was last idle, or ended a piece
+ * @pieces: that have ended
+ * @seen: @pieces at the last look
+ * @looks: in a row that have found no progress
+ * @next_look: jiffies
  * @idle: woken when there are none
  */
 struct ropcie_dma {
@@ -65,7 +72,10 @@ struct ropcie_dma {
 	bool missed;
 	spinlock_t lock; /* copies */
 	struct list_head copies;
-	unsigned long progress;
+	atomic_t pieces;
+	int seen;
+	u32 looks;
+	unsigned long next_look;
 	wait_queue_head_t idle;
 };
 
@@ -147,8 +157,6 @@ static void copy_begin(struct dma_copy *copy)
 	struct ropcie_dma *dma = copy->dma;
 
 	spin_lock_bh(&dma->lock);
-	if (list_empty(&dma->copies))
-		WRITE_ONCE(dma->progress, jiffies);
 	list_add_tail(&copy->list, &dma->copies);
 	spin_unlock_bh(&dma->lock);
 }
@@ -199,7 +207,7 @@ static void piece_end(struct dma_piece *piece, bool copied)
 	struct ropcie_dma *dma = copy->dma;
 
 	piece->given = false;
-	WRITE_ONCE(dma->progress, jiffies);
+	atomic_inc(&dma->pieces);
 	dma_unmap_page(dma_dev(dma), piece->mapped, piece->len, DMA_TO_DEVICE);
 	if (copied && copy->lane)
 		atomic64_add(piece->len, &dma->peer->adapter->tx_dma_bytes);
@@ -392,6 +400,23 @@ static int dma_abort(struct ropcie_dma *dma)
 	return 0;
 }
 
+/* A look at it, if it is time for one. */
+static bool dma_is_stuck(struct ropcie_dma *dma)
+{
+	int pieces = atomic_read(&dma->pieces);
+
+	if (dma_is_idle(dma) || pieces != dma->seen) {
+		dma->seen = pieces;
+		dma->looks = 0;
+	} else if (time_before(jiffies, dma->next_look)) {
+		return false;
+	} else {
+		dma->looks++;
+	}
+	dma->next_look = jiffies + ROPCIE_DMA_LOOK_JIFFIES;
+	return dma->looks >= ROPCIE_DMA_LOOKS;
+}
+
 /**
  * ropcie_dma_check() - is the engine stuck?
  * @peer: peer; its mutex is held
@@ -400,8 +425,7 @@ void ropcie_dma_check(struct ropcie_peer *peer)
 {
 	struct ropcie_dma *dma = ropcie_peer_dma(peer);
 
-	if (!dma || dma->ended || dma_is_idle(dma) ||
-	    time_before(jiffies, READ_ONCE(dma->progress) + ROPCIE_DMA_LIMIT))
+	if (!dma || dma->ended || !dma_is_stuck(dma))
 		return;
 	dev_warn(peer->adapter->dev,
 		 "DMA engine %s is stuck, the processor copies to peer %u until its link starts again\n",
@@ -414,7 +438,8 @@ void ropcie_dma_check(struct ropcie_peer *peer)
 /* An engine that can not be stopped has memory until it says that it is done. */
 static void dma_drain(struct ropcie_dma *dma)
 {
-	if (wait_event_timeout(dma->idle, dma_is_idle(dma), ROPCIE_DMA_LIMIT) ||
+	if (wait_event_timeout(dma->idle, dma_is_idle(dma),
+			       ROPCIE_DMA_DRAIN_JIFFIES) ||
 	    !dma_abort(dma))
 		return;
 	dev_err(dma->peer->adapter->dev,

@@ -1,0 +1,298 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2 --smp 2
+# lab-long: --nodes 2 --smp 2 --timeout 7200 -- 10
+# lab-kernels: all
+#
+# dma.sh [TURNS [WAYS]]: large payloads go by a DMA engine (dma_dummy), which is slow, does not
+# keep their order, fails, refuses or gets stuck, and leaves rubbish in the peer's memory
+# until each copy is done; small ones by the processor meanwhile, in the same lanes. All
+# that arrives is verified, so a record that is seen before its payload is there fails
+# the test. The link, programs and modules go with copies under way.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/modules.sh
+. "$(dirname "$0")/lib/modules.sh"
+# shellcheck source=tests/guest/lib/link.sh
+. "$(dirname "$0")/lib/link.sh"
+
+turns=${1:-1}
+port=18515
+dummy=/sys/kernel/debug/dma_dummy
+threshold=/sys/module/ropcie_ntb_if/parameters/dma_threshold
+log=$LAB_OUT/dma.$NODE
+
+# Of the adapter behind the NTB.
+state() {
+	cat /sys/kernel/debug/ropcie_ntb_if/*/state
+}
+
+# counted NAME: of the device's counters.
+counted() {
+	cat "/sys/class/infiniband/$RDMA_DEV/ports/1/hw_counters/$1"
+}
+
+# knobs [NAME=VALUE...]: of the engine, the others are 0.
+knobs() {
+	local knob
+
+	for knob in delay_us random_us unordered fail_every refuse_every stuck instant; do
+		echo 0 >"$dummy/$knob"
+	done
+	for knob; do
+		echo "${knob#*=}" >"$dummy/${knob%=*}"
+	done
+}
+
+has_lost_more_than() {
+	[ "$(counted link_losses)" -gt "$1" ]
+}
+
+# restart_link THRESHOLD: it comes up with it.
+restart_link() {
+	local losses
+
+	losses=$(counted link_losses)
+	echo "$1" >$threshold
+	meet
+	[ "$NODE" != 1 ] || cut_for down 0.3
+	retry "$patience" has_lost_more_than "$losses" || fail "the link was not cut"
+	expect_reachable "dma_threshold=$1"
+	meet
+}
+
+# by_dma COMMAND...: COMMAND, whose payload goes by the engine.
+by_dma() {
+	local before
+
+	before=$(counted tx_dma_bytes)
+	"$@" >"$log" 2>&1 || fail "$* ended with status $?: $(<"$log")"
+	[ "$(counted tx_dma_bytes)" -gt "$before" ] || fail "$*: nothing went by DMA"
+	pass "$* ($(($(counted tx_dma_bytes) - before)) bytes by DMA)"
+}
+
+# expect_idle WHEN
+expect_idle() {
+	retry "$patience" grep -qx 0 $dummy/pending || fail "$(<$dummy/pending) copies are left after $1"
+}
+
+# expect_engine STATE: as state says it of the peer.
+expect_engine() {
+	state | grep -qE "^peer .: DMA engine [^,]*, $1$" || fail "the engine is not '$1': $(state)"
+}
+
+copies_pend() {
+	[ "$(<$dummy/pending)" -gt 0 ]
+}
+
+none() {
+	[ "$(counted tx_dma_bytes)" = 0 ] || fail "DMA without an engine"
+	! state | grep -q "DMA engine" || fail "an engine that is not there: $(state)"
+	pass "no engine, no DMA"
+}
+
+traffic() {
+	restart_link 4096
+	expect_engine "from 4096 bytes"
+	knobs delay_us=2000 random_us=3000
+	by_dma rop_traffic --quick --timeout $((2 * patience))
+	by_dma rop_sendrecv --rounds 2
+	knobs delay_us=500 random_us=5000 unordered=1
+	by_dma rop_traffic --quick --timeout $((2 * patience))
+	restart_link 1
+	by_dma rop_traffic --quick --timeout $((2 * patience))
+	knobs delay_us=200
+	by_dma rop_errors --timeout $((2 * patience))
+	pass "verified traffic over a slow engine"
+}
+
+perftest() {
+	local program before
+
+	restart_link 4096
+	knobs delay_us=200
+	before=$(counted tx_dma_bytes)
+	pair $port ib_write_bw -a -n 10
+	pair $port ib_send_bw -a -n 10
+	pair $port ib_read_bw -a -n 10
+	pair $port ib_send_bw -b -s 100000 -n 30
+	[ "$(counted tx_dma_bytes)" -gt "$before" ] || fail "perftest: nothing went by DMA"
+	pass "perftest over a slow engine"
+}
+
+# Kernel consumers have memory that is never registered.
+kernel() {
+	restart_link 4096
+	knobs delay_us=2000
+	insmod "$MODDIR"/*/ropcie_ktest.ko || fail "insmod ropcie_ktest"
+	cat "/sys/kernel/debug/ropcie_ktest/$RDMA_DEV/local" >"$LAB_OUT/ktest.$NODE"
+	meet
+	cat "$LAB_OUT/ktest.$((3 - NODE))" >"/sys/kernel/debug/ropcie_ktest/$RDMA_DEV/remote"
+	meet
+	by_dma kernel_traffic
+	rmmod ropcie_ktest || fail "rmmod ropcie_ktest"
+}
+
+kernel_traffic() {
+	local role=send
+
+	[ "$NODE" = 1 ] || role=recv
+	echo $role >"/sys/kernel/debug/ropcie_ktest/$RDMA_DEV/run"
+}
+
+# Memory that programs have got back is not copied any more.
+lent() {
+	local before
+
+	restart_link 4096
+	knobs delay_us=1000 random_us=20000 unordered=1
+	before=$(counted tx_dma_bytes)
+	rop_lend --timeout $((2 * patience)) >"$log" 2>&1 || fail "rop_lend ended with status $?: $(<"$log")"
+	[ "$NODE" != 1 ] || [ "$(counted tx_dma_bytes)" -gt "$before" ] || fail "rop_lend: nothing went by DMA"
+	pass "memory is given back when it is not copied any more"
+}
+
+# What the engine does not do, the processor does.
+failing() {
+	local how before
+
+	restart_link 4096
+	for how in "fail_every=3 delay_us=1000" refuse_every=2 "refuse_every=5 fail_every=4 unordered=1 random_us=4000"; do
+		before=$(counted dma_fallbacks)
+		# shellcheck disable=SC2086 # words
+		knobs $how
+		by_dma rop_traffic --quick --timeout $((2 * patience))
+		[ "$(counted dma_fallbacks)" -gt "$before" ] || fail "$how: the processor copied nothing"
+	done
+	before=$(counted dma_fallbacks)
+	knobs refuse_every=1
+	meet
+	rop_traffic --quick --timeout $((2 * patience)) >"$log" 2>&1 || fail "an engine that refuses all: $(<"$log")"
+	[ "$(counted dma_fallbacks)" -gt "$before" ] || fail "refuse_every=1: the processor copied nothing"
+	pass "an engine that fails and refuses"
+}
+
+given_up() {
+	state | grep -q "DMA engine .*, given up"
+}
+
+# stuck_at NODE
+stuck_at() {
+	start_hog 4
+	meet
+	if [ "$NODE" = "$1" ]; then
+		echo 1 >$dummy/stuck
+		retry "$patience" given_up || fail "a stuck engine is not given up: $(state)"
+	fi
+	meet
+	expect_traffic "node$1's engine got stuck"
+	meet
+	kill_hog || true # its peer may have been killed first
+	expect_no_user_objects "a stuck engine"
+}
+
+stuck() {
+	local node before
+
+	for node in 1 2; do
+		restart_link 4096
+		knobs delay_us=500
+		before=$(counted dma_fallbacks)
+		stuck_at $node
+		[ "$NODE" != $node ] || [ "$(counted dma_fallbacks)" -gt "$before" ] ||
+			fail "the processor did not copy what was stuck"
+	done
+	knobs
+	restart_link 4096
+	by_dma rop_traffic --quick
+	pass "engines that got stuck"
+}
+
+# The link is lost with copies under way, also such as do not end.
+cut_off() {
+	restart_link 4096
+	knobs delay_us=5000 random_us=20000
+	meet
+	lose down 0.3 3
+	meet
+	[ "$NODE" != 1 ] || knobs stuck=1
+	lose down 0.3 2
+	knobs
+	expect_reachable "links that were cut"
+	meet
+	by_dma rop_traffic --quick
+}
+
+killed() {
+	restart_link 4096
+	knobs delay_us=5000 random_us=20000
+	start_hog 8
+	meet
+	retry "$patience" copies_pend || fail "nothing is copied"
+	end_hog 1
+	expect_no_user_objects "a death with copies under way"
+	meet
+	start_hog 8
+	meet
+	end_hog 1 2
+	expect_no_user_objects "deaths with copies under way"
+	pass "programs that are killed with copies under way"
+}
+
+# Under a program with copies under way, which may have ended when they are back.
+reload() {
+	start_hog 4
+	meet
+	if [ "$NODE" = "$1" ]; then
+		retry "$patience" copies_pend || fail "nothing is copied: $(state) $(<"$hog_log")"
+		unload_modules "$2"
+		expect_idle "rmmod $2"
+		load_modules "$2"
+	fi
+	meet
+	pkill -KILL -x rop_hog || true
+	wait "$hog" 2>/dev/null || true
+	expect_no_user_objects "rmmod $2"
+	expect_reachable "rmmod $2"
+	meet
+}
+
+unload() {
+	local module
+
+	restart_link 4096
+	knobs delay_us=5000 random_us=20000
+	for module in ropcie ropcie_ntb_if ntb_hw_ivshmem; do
+		reload 1 $module
+		reload 2 $module
+		restart_link 4096
+	done
+	pass "modules that go with copies under way"
+}
+
+# With -1 it is found out whether the engine is of any use.
+measured() {
+	knobs delay_us=2000
+	restart_link -1
+	expect_engine "not used: the processor is faster"
+	knobs instant=1
+	restart_link -1
+	expect_engine "from [0-9]+ bytes, measured"
+	knobs
+	by_dma rop_traffic --quick
+	restart_link 0
+	! state | grep -q "DMA engine" || fail "an engine with dma_threshold=0: $(state)"
+	pass "thresholds that are measured"
+}
+
+insmod "$MODDIR"/*/dma_dummy.ko || fail "insmod dma_dummy"
+none
+for ((turn = 1; turn <= turns; turn++)); do
+	for way in ${2:-traffic perftest kernel lent failing stuck cut_off killed unload measured}; do
+		meet
+		$way
+		expect_idle "$way"
+	done
+done
+restart_link 0
+rmmod dma_dummy || fail "dma_dummy is in use"
