@@ -56,7 +56,7 @@ TEST_F(EventPolicy, SingleCompletionsAreToldAtOnceButForFewTrials) {
   uint32_t late = 0;
   for (int i = 0; i < 10000; i++) {
     EXPECT_EQ(Event(0, 1), 1U);
-    late += waited_ != 0;
+    late += waited_ != 0 ? 1 : 0;
     EXPECT_LE(waited_, uint32_t{ROPCIE_EVENT_LOOK_NS});
   }
   EXPECT_GT(late, 5U);
@@ -103,7 +103,7 @@ TEST_F(EventPolicy, SmallWindowsDoNotPay) {
   uint32_t late = 0;
   for (int i = 0; i < 10000; i++) {
     Event(500, ROPCIE_EVENT_WORTH - 1);
-    late += waited_ != 0;
+    late += waited_ != 0 ? 1 : 0;
   }
   EXPECT_LT(late, 20U);
 }
@@ -112,7 +112,7 @@ TEST_F(EventPolicy, SlowStreamsAreToldAtOnce) {
   uint32_t late = 0;
   for (int i = 0; i < 10000; i++) {
     EXPECT_LE(Event(15000, 1000000), uint32_t{ROPCIE_EVENT_WORTH});
-    late += waited_ != 0;
+    late += waited_ != 0 ? 1 : 0;
   }
   EXPECT_LT(late, 20U);
 }
