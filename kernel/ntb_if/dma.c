@@ -406,13 +406,13 @@ static bool dma_is_stuck(struct ropcie_dma *dma)
 	int pieces = atomic_read(&dma->pieces);
 
 	if (dma_is_idle(dma) || pieces != dma->seen) {
-		dma->seen = pieces;
 		dma->looks = 0;
-	} else if (time_before(jiffies, dma->next_look)) {
-		return false;
 	} else {
+		if (time_before(jiffies, dma->next_look))
+			return false;
 		dma->looks++;
 	}
+	dma->seen = pieces;
 	dma->next_look = jiffies + ROPCIE_DMA_LOOK_JIFFIES;
 	return dma->looks >= ROPCIE_DMA_LOOKS;
 }
@@ -573,6 +573,7 @@ static struct ropcie_dma *dma_create(struct ropcie_peer *peer)
 	spin_lock_init(&dma->lock);
 	INIT_LIST_HEAD(&dma->copies);
 	init_waitqueue_head(&dma->idle);
+	dma->next_look = jiffies + ROPCIE_DMA_LOOK_JIFFIES;
 	dma->chan = dma_request(peer);
 	if (!dma->chan) {
 		dev_dbg(peer->adapter->dev, "no DMA engine for peer %u\n",
