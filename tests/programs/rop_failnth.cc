@@ -181,6 +181,7 @@ class Sweep {
       const std::string& name, const Destroy& destroy,
       const std::function<typename Pointer::pointer()>& create) {
     Pointer object;
+    int last = 0;
     Create("create " + name, &object, create);
     Each(
         "destroy " + name,
@@ -189,7 +190,10 @@ class Sweep {
           CheckErrno(object == nullptr ? errno : 0, "create ", name);
         },
         [&] {
-          const int error = destroy(object.get());
+          int error = destroy(object.get());
+          // The copy of the answer has failed, behind the object's end.
+          error = error == ENOENT && last == EFAULT ? 0 : error;
+          last = error;
           if (error == 0) {
             static_cast<void>(object.release());
           }
@@ -284,10 +288,8 @@ class Sweep {
   }
 
   void CompletionQueues() {
-    const ChannelPtr channel(ibv_create_comp_channel(context_));
-    CheckErrno(channel == nullptr ? errno : 0, "ibv_create_comp_channel");
     CreateAndDestroy<CqPtr>("CQ", ibv_destroy_cq, [&] {
-      return ibv_create_cq(context_, kEntries, nullptr, channel.get(), 0);
+      return ibv_create_cq(context_, kEntries, nullptr, nullptr, 0);
     });
     CqPtr cq;
     Each(
