@@ -46,6 +46,9 @@ struct ropcie_link_words {
 
 #define ROPCIE_MAX_LANES 8
 
+/* Features. */
+#define ROPCIE_FEAT_DIRECT BIT(0) /* a window shows all memory: grant.h */
+
 /* Inbound memory as a side offers it. */
 struct ropcie_link_offer {
 	u32 lanes;

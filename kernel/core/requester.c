@@ -26,6 +26,7 @@ void ropcie_req_connect(struct ropcie_requester *req,
 	req->next_psn = req->psn;
 	req->acked_psn = req->psn;
 	req->max_psn = req->psn;
+	req->laned_psn = req->psn;
 	req->rnr_left = attr->rnr_retry;
 	req->retry_left = attr->retry_cnt;
 }
@@ -260,6 +261,9 @@ void ropcie_req_sent(struct ropcie_requester *req,
 	req->psn = ropcie_psn_add(req->psn, rec->npsn);
 	if (ropcie_psn_diff(req->psn, req->max_psn) > 0)
 		req->max_psn = req->psn;
+	/* What is placed has waited for all before: 24 bits are not outrun. */
+	req->laned_psn = rec->hdr.flags & ROPCIE_F_PLACED ? req->acked_psn :
+							    req->psn;
 	if (rec->last) {
 		req->next++;
 		req->off = 0;
@@ -276,6 +280,13 @@ void ropcie_req_sent(struct ropcie_requester *req,
 	req->deadline = 0;
 	if (answer_due(req))
 		begin_waiting(req, now);
+}
+
+bool ropcie_req_may_place(const struct ropcie_requester *req,
+			  const struct ropcie_req_rec *rec)
+{
+	return !req->attr.unreliable && rec->hdr.op == ROPCIE_OP_WRITE &&
+	       rec->hdr.frag_len && req->psn == req->max_psn;
 }
 
 void ropcie_req_stuck(struct ropcie_requester *req, u64 now)

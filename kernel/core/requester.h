@@ -152,6 +152,8 @@ struct ropcie_req_attr {
  * @next_psn: PSN that the next fresh work request will get
  * @acked_psn: all PSNs before this are acknowledged
  * @max_psn: PSN behind the last one that was ever sent
+ * @laned_psn: PSN behind the last one that is under way in the lane, or before
+ *	@acked_psn: what is placed past the lane would overtake it
  * @fetches: READs and atomics that were sent and have not all of their answer
  * @fetch: the oldest of them
  * @ssn: number of the next fresh work request
@@ -185,6 +187,7 @@ struct ropcie_requester {
 	u32 next_psn;
 	u32 acked_psn;
 	u32 max_psn;
+	u32 laned_psn;
 	u32 fetches;
 	u32 fetch;
 	u32 ssn;
@@ -309,6 +312,27 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 					struct ropcie_req_rec *rec);
 
 /**
+ * ropcie_req_may_place() - may this record's payload go past the lane?
+ * @req: requester
+ * @rec: result of ropcie_req_next()
+ *
+ * Only that of a WRITE which is sent for the first time. One that is repeated may
+ * have been executed, and its memory be in use. Is it not @ropcie_req_clear(), it
+ * has to wait, or to go through the lane.
+ */
+bool ropcie_req_may_place(const struct ropcie_requester *req,
+			  const struct ropcie_req_rec *rec);
+
+/*
+ * Nothing that the other end has yet to take from the lane comes before what is
+ * placed now.
+ */
+static inline bool ropcie_req_clear(const struct ropcie_requester *req)
+{
+	return ropcie_psn_diff(req->laned_psn, req->acked_psn) <= 0;
+}
+
+/**
  * ropcie_req_stuck() - the lane has no space for the record of ropcie_req_next()
  * @req: requester
  * @now: time in ns
@@ -318,7 +342,7 @@ void ropcie_req_stuck(struct ropcie_requester *req, u64 now);
 /**
  * ropcie_req_sent() - the record of ropcie_req_next() is in the lane
  * @req: requester
- * @rec: that record
+ * @rec: that record, with ROPCIE_F_PLACED when its payload is in its place
  * @now: time in ns
  */
 void ropcie_req_sent(struct ropcie_requester *req,

@@ -147,6 +147,7 @@ int ropcie_lane_send(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
 		     const struct ropcie_vec *vec, u32 nvec)
 {
 	u32 bytes = ropcie_hdr_ring_len(hdr);
+	u32 len = hdr->flags & ROPCIE_F_PLACED ? 0 : hdr->frag_len;
 	struct ropcie_slot slot ROPCIE_UNINIT;
 	u32 i, off = 0;
 	int ret;
@@ -157,7 +158,7 @@ int ropcie_lane_send(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
 
 	ropcie_wire_encode(hdr, &slot);
 	for (i = 0; i < nvec; i++) {
-		if (ROPCIE_ASSERT(vec[i].len <= hdr->frag_len - off))
+		if (ROPCIE_ASSERT(vec[i].len <= len - off))
 			return -EINVAL;
 		if (bytes)
 			ring_put(tx, tx->pay_head + off, &vec[i]);
@@ -165,7 +166,7 @@ int ropcie_lane_send(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
 			memcpy(slot.inl + off, vec[i].base, vec[i].len);
 		off += vec[i].len;
 	}
-	if (ROPCIE_ASSERT(off == hdr->frag_len))
+	if (ROPCIE_ASSERT(off == len))
 		return -EINVAL;
 
 	tx_publish(tx, &slot, tx->head);
@@ -263,6 +264,8 @@ int ropcie_lane_recv(struct ropcie_lane_rx *rx, struct ropcie_rec *rec)
 		rec->ring[0].base = rec->inl;
 		rec->ring[0].len = rec->hdr.frag_len;
 		rec->nspan = 1;
+	} else if (rec->hdr.flags & ROPCIE_F_PLACED) {
+		rec->nspan = 0;
 	} else {
 		rec_spans(rx, rec);
 	}

@@ -176,7 +176,8 @@ void ropcie_lane_rx_init(struct ropcie_lane_rx *rx, const void *base,
 /**
  * ropcie_lane_send() - gather a payload, copy it and publish one record
  * @tx: sending half
- * @hdr: valid header; hdr->frag_len is the sum of the vector's lengths
+ * @hdr: valid header; hdr->frag_len is the sum of the vector's lengths, unless
+ *	the payload is placed already: then there is no vector
  * @vec: payload runs
  * @nvec: number of runs
  *

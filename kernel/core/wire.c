@@ -22,6 +22,7 @@ struct op_rule {
 	bool whole; /* that is all of it */
 	bool queue_pair; /* addressed to a queue pair, with PSN */
 	bool srq; /* of XRC: names a shared receive queue */
+	bool grants; /* has no PSN, but may have the number of a question */
 	u8 dir; /* enum ropcie_mq_dir, for queue pairs */
 	u8 operands; /* enum operands */
 };
@@ -47,7 +48,8 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 	},
 	[ROPCIE_OP_WRITE] = {
 		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST | ROPCIE_F_IMM |
-			 ROPCIE_F_SOLICITED | ROPCIE_F_ACKREQ,
+			 ROPCIE_F_SOLICITED | ROPCIE_F_ACKREQ |
+			 ROPCIE_F_PLACED,
 		.fragments = true,
 		.queue_pair = true,
 		.srq = true,
@@ -101,6 +103,28 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 		.dir = ROPCIE_MQ_REQUEST,
 		.operands = OPERANDS_RETH,
 	},
+	[ROPCIE_OP_ASK] = {
+		.queue_pair = true,
+		.grants = true,
+		.dir = ROPCIE_MQ_REQUEST,
+		.operands = OPERANDS_RETH,
+	},
+	[ROPCIE_OP_GRANT] = {
+		.queue_pair = true,
+		.grants = true,
+		.dir = ROPCIE_MQ_RESPONSE,
+		.operands = OPERANDS_RETH,
+	},
+	[ROPCIE_OP_REVOKE] = {
+		.queue_pair = true,
+		.grants = true,
+		.dir = ROPCIE_MQ_RESPONSE,
+	},
+	[ROPCIE_OP_RETURN] = {
+		.queue_pair = true,
+		.grants = true,
+		.dir = ROPCIE_MQ_REQUEST,
+	},
 };
 
 static void put_u64(__le32 *to, u64 val)
@@ -140,6 +164,8 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 	case OPERANDS_RETH:
 		slot->reth.rkey = cpu_to_le32(hdr->rkey);
 		put_u64(slot->reth.addr, hdr->addr);
+		if (hdr->flags & ROPCIE_F_PLACED)
+			slot->reth.grant = cpu_to_le32(hdr->grant);
 		break;
 	case OPERANDS_ORIG:
 		put_u64(slot->orig, hdr->orig);
@@ -176,6 +202,17 @@ static int decode_aeth(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 	    hdr->syndrome >= ROPCIE_SYNDROME_END || hdr->timer > 31)
 		return -EBADMSG;
 	return zero(slot->aeth.rsvd, sizeof(slot->aeth.rsvd)) ? 0 : -EBADMSG;
+}
+
+/* Where the payload of a WRITE could be is the grant that it was placed by. */
+static int decode_placed(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
+{
+	hdr->grant = le32_to_cpu(slot->reth.grant);
+	if (!hdr->grant || !hdr->frag_len)
+		return -EBADMSG;
+	return zero(slot->reth.inl + sizeof(slot->reth.grant),
+		    sizeof(slot->reth.inl) - sizeof(slot->reth.grant)) ?
+		       0 : -EBADMSG;
 }
 
 static int decode_deth(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
@@ -215,6 +252,8 @@ static int decode_operands(const struct ropcie_slot *slot,
 		if (hdr->op == ROPCIE_OP_WRITE &&
 		    !(hdr->flags & ROPCIE_F_FIRST) && (hdr->rkey || hdr->addr))
 			return -EBADMSG;
+		if (hdr->flags & ROPCIE_F_PLACED)
+			return decode_placed(slot, hdr);
 		return payload || zero(slot->reth.inl, sizeof(slot->reth.inl)) ?
 			       0 : -EBADMSG;
 	case OPERANDS_ORIG:
@@ -277,6 +316,39 @@ static int check_plain(const struct ropcie_hdr *hdr)
 	return 0;
 }
 
+/* What names, gives and takes back grants. */
+static int check_grant(const struct ropcie_hdr *hdr)
+{
+	u32 pages = hdr->frag_len / sizeof(__le64);
+
+	if (hdr->op != ROPCIE_OP_GRANT) {
+		if (hdr->frag_len || hdr->msg_len)
+			return -EBADMSG;
+		if (hdr->op == ROPCIE_OP_ASK)
+			return hdr->imm ? -EBADMSG : 0;
+		/* What is returned may be all that there is. */
+		if (hdr->op == ROPCIE_OP_REVOKE && !hdr->imm)
+			return -EBADMSG;
+		return hdr->psn ? -EBADMSG : 0;
+	}
+	/* One without a number is a refusal, and names nothing. */
+	if (!hdr->imm != !pages || !hdr->imm != !hdr->msg_len)
+		return -EBADMSG;
+	if (!IS_ALIGNED(hdr->frag_len, sizeof(__le64)) ||
+	    pages > ROPCIE_GRANT_PAGES ||
+	    hdr->msg_len > pages * ROPCIE_GRANT_PAGE)
+		return -EBADMSG;
+	return 0;
+}
+
+static int check_lengths(const struct ropcie_hdr *hdr,
+			 const struct op_rule *rule)
+{
+	if (rule->fragments)
+		return check_fragment(hdr, rule->whole);
+	return rule->grants ? check_grant(hdr) : check_plain(hdr);
+}
+
 int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 {
 	const struct op_rule *rule;
@@ -308,8 +380,7 @@ int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 	} else if (hdr->mq != ROPCIE_MQ_NETDEV || hdr->src_qpn || hdr->psn) {
 		return -EBADMSG;
 	}
-	if (rule->fragments ? check_fragment(hdr, rule->whole) :
-			      check_plain(hdr))
+	if (check_lengths(hdr, rule))
 		return -EBADMSG;
 	return decode_operands(slot, hdr);
 }

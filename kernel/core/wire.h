@@ -36,6 +36,15 @@
 #define ROPCIE_PSN_MASK 0xffffff
 /* Credits of a responder that makes no promise (IBTA table 44, 11111b). */
 #define ROPCIE_NO_CREDITS 0xffffff
+/*
+ * Direct placement: the unit in which memory is named, and the most pages that one
+ * grant names: a piece, as much behind it as a record carries, and where it begins.
+ */
+#define ROPCIE_GRANT_SHIFT 12
+#define ROPCIE_GRANT_PAGE BIT(ROPCIE_GRANT_SHIFT)
+#define ROPCIE_GRANT_PIECE BIT(20)
+#define ROPCIE_GRANT_PAGES                                                     \
+	((ROPCIE_GRANT_PIECE + ROPCIE_MAX_FRAG) / ROPCIE_GRANT_PAGE)
 
 /**
  * enum ropcie_op - what a record is
@@ -52,6 +61,11 @@
  *	receive gets, the GRH first
  * @ROPCIE_OP_ATOMIC_WRITE: a WRITE of 8 aligned bytes, which nobody sees half
  *	done (IBTA annex A19)
+ * @ROPCIE_OP_ASK: asks where memory lies that a WRITE named (grant.h); this and
+ *	what follows has no place in the sequence of requests and answers
+ * @ROPCIE_OP_GRANT: the answer: bus addresses, or none
+ * @ROPCIE_OP_REVOKE: takes a grant back
+ * @ROPCIE_OP_RETURN: a grant is not used any more, and nothing is under way
  * @ROPCIE_OP_END: one more than the highest
  *
  * 0 is never valid.
@@ -68,6 +82,10 @@ enum ropcie_op {
 	ROPCIE_OP_ATOMIC_RESP = 9,
 	ROPCIE_OP_DATAGRAM = 10,
 	ROPCIE_OP_ATOMIC_WRITE = 11,
+	ROPCIE_OP_ASK = 12,
+	ROPCIE_OP_GRANT = 13,
+	ROPCIE_OP_REVOKE = 14,
+	ROPCIE_OP_RETURN = 15,
 	ROPCIE_OP_END
 };
 
@@ -78,6 +96,7 @@ enum ropcie_op {
 #define ROPCIE_F_SOLICITED BIT(3) /* solicited event (IBTA BTH.SE) */
 #define ROPCIE_F_ACKREQ BIT(4) /* the responder must acknowledge */
 #define ROPCIE_F_INV BIT(5) /* imm holds a key to invalidate */
+#define ROPCIE_F_PLACED BIT(6) /* the payload is in its place already */
 
 /**
  * enum ropcie_syndrome - what an ACK record says (IBTA 9.7.5.2.1, AETH)
@@ -128,13 +147,14 @@ enum ropcie_net {
  * @frag_len: payload bytes of this record
  * @imm: immediate data as the poster gave it (network order, opaque here);
  *	with ROPCIE_F_INV the key to invalidate; ROPCIE_OP_READ: payload bytes of
- *	each response but the last
+ *	each response but the last; ROPCIE_OP_GRANT, REVOKE, RETURN: the grant
  * @inl: payload of records with at most ROPCIE_SLOT_INLINE bytes; what it
  *	does not fill is ignored
  * @aeth: operands of ROPCIE_OP_ACK
  * @reth: operands of requests that name remote memory: key and address (all
  *	but the later records of a WRITE), 64-bit operands of atomics, and the
- *	payload of a WRITE with at most ROPCIE_SLOT_WRITE_INLINE bytes
+ *	payload of a WRITE with at most ROPCIE_SLOT_WRITE_INLINE bytes, or the grant
+ *	that one was placed by
  * @orig: ROPCIE_OP_ATOMIC_RESP: the old value, low word first
  * @deth: ROPCIE_OP_DATAGRAM: Q_Key, enum ropcie_net, VLAN
  * @operands: zero for all others
@@ -162,6 +182,7 @@ struct ropcie_slot {
 		struct {
 			union {
 				u8 inl[ROPCIE_SLOT_WRITE_INLINE];
+				__le32 grant;
 				struct {
 					__le32 compare_add[2];
 					__le32 swap[2];
@@ -201,7 +222,7 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @msg_len: bytes of the whole message
  * @frag_len: payload bytes of this record
  * @imm: immediate data, opaque; key to invalidate; READ: bytes of each
- *	response but the last
+ *	response but the last; GRANT, REVOKE, RETURN: number of the grant
  * @msn: ACK: messages completed by the responder, 24 bits
  * @credits: ACK: receive work requests ready beyond @msn
  * @syndrome: ACK: enum ropcie_syndrome
@@ -214,6 +235,7 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @swap: CAS: new value
  * @orig: ATOMIC_RESP: value before
  * @qkey: DATAGRAM: Q_Key
+ * @grant: WRITE that is placed: number of the grant
  * @net: DATAGRAM: enum ropcie_net
  * @vlan: DATAGRAM: VLAN identifier, or ROPCIE_NO_VLAN
  */
@@ -236,7 +258,10 @@ struct ropcie_hdr {
 	u64 compare_add;
 	u64 swap;
 	u64 orig;
-	u32 qkey;
+	union {
+		u32 qkey;
+		u32 grant;
+	};
 	u8 net;
 	u16 vlan;
 };
@@ -265,6 +290,12 @@ static inline bool ropcie_op_connected(u8 op)
 static inline bool ropcie_op_reliable(u8 op)
 {
 	return op == ROPCIE_OP_ATOMIC_WRITE || ropcie_op_fetches(op);
+}
+
+/* What direct placement is agreed on with. */
+static inline bool ropcie_op_grants(u8 op)
+{
+	return op >= ROPCIE_OP_ASK;
 }
 
 /* Does the message take a receive work request at the other end? */
@@ -302,7 +333,8 @@ static inline bool ropcie_hdr_inline(const struct ropcie_hdr *hdr)
 		return hdr->frag_len <= ROPCIE_SLOT_INLINE;
 	case ROPCIE_OP_WRITE:
 	case ROPCIE_OP_ATOMIC_WRITE:
-		return hdr->frag_len <= ROPCIE_SLOT_WRITE_INLINE;
+		return hdr->frag_len <= ROPCIE_SLOT_WRITE_INLINE &&
+		       !(hdr->flags & ROPCIE_F_PLACED);
 	default:
 		return false;
 	}
@@ -314,7 +346,7 @@ static inline bool ropcie_hdr_inline(const struct ropcie_hdr *hdr)
  */
 static inline u32 ropcie_hdr_ring_len(const struct ropcie_hdr *hdr)
 {
-	if (ropcie_hdr_inline(hdr))
+	if (ropcie_hdr_inline(hdr) || (hdr->flags & ROPCIE_F_PLACED))
 		return 0;
 	return ALIGN(hdr->frag_len, (u32)ROPCIE_SLOT_SIZE);
 }

@@ -8,6 +8,7 @@ extern "C" {
 #include "control.h"
 #include "datagram.h"
 #include "event_policy.h"
+#include "grant.h"
 #include "mq_id.h"
 #include "mr.h"
 #include "peer_link.h"

@@ -60,10 +60,13 @@ bool WriteIsValid(const ropcie_slot& slot) {
   const bool first = (slot.flags & 1) != 0;
   const bool imm = (slot.flags & 4) != 0;
   const bool solicited = (slot.flags & 8) != 0;
+  const bool placed = (slot.flags & 0x40) != 0;
   const std::span<const uint8_t> inl(slot.reth.inl);
-  return (slot.flags & ~0x1f) == 0 && QueuePairIsValid(slot, 0) &&
+  return (slot.flags & ~0x5f) == 0 && QueuePairIsValid(slot, 0) &&
          FragmentIsValid(slot) && (imm || !solicited) &&
-         (slot.frag_len <= 16 || AllZero(inl)) &&
+         (placed ? slot.reth.grant != 0 && slot.frag_len != 0 &&
+                       AllZero(inl.subspan(4))
+                 : slot.frag_len <= 16 || AllZero(inl)) &&
          (first || (slot.reth.rkey == 0 && slot.reth.addr[0] == 0 &&
                     slot.reth.addr[1] == 0));
 }
@@ -118,6 +121,31 @@ bool AtomicWriteIsValid(const ropcie_slot& slot) {
          slot.msg_len == 8 && slot.frag_len == 8 && slot.imm == 0;
 }
 
+bool AskIsValid(const ropcie_slot& slot) {
+  return slot.flags == 0 && QueuePairIsValid(slot, 0) && slot.msg_len == 0 &&
+         slot.frag_len == 0 && slot.imm == 0 && AllZero(slot.reth.inl);
+}
+
+bool GrantIsValid(const ropcie_slot& slot) {
+  if (slot.flags != 0 || !QueuePairIsValid(slot, 1) ||
+      !AllZero(slot.reth.inl)) {
+    return false;
+  }
+  if (slot.imm == 0) {
+    return slot.msg_len == 0 && slot.frag_len == 0;
+  }
+  return slot.frag_len >= 8 && slot.frag_len % 8 == 0 &&
+         slot.frag_len <= 2176 && slot.msg_len != 0 &&
+         slot.msg_len <= slot.frag_len * 512;
+}
+
+// REVOKE (1), which names a grant, and RETURN (0), which may name all.
+bool TakeBackIsValid(const ropcie_slot& slot, uint32_t direction) {
+  return slot.flags == 0 && QueuePairIsValid(slot, direction) &&
+         slot.psn == 0 && slot.msg_len == 0 && slot.frag_len == 0 &&
+         (direction == 0 || slot.imm != 0) && AllZero(slot.inl);
+}
+
 bool IsValid(const ropcie_slot& slot) {
   if (slot.srqn != 0 && slot.op != 1 && (slot.op < 4 || slot.op > 7) &&
       slot.op != 11) {
@@ -145,6 +173,14 @@ bool IsValid(const ropcie_slot& slot) {
       return DatagramIsValid(slot);
     case 11:
       return AtomicWriteIsValid(slot);
+    case 12:
+      return AskIsValid(slot);
+    case 13:
+      return GrantIsValid(slot);
+    case 14:
+      return TakeBackIsValid(slot, 1);
+    case 15:
+      return TakeBackIsValid(slot, 0);
     default:
       return false;
   }
@@ -242,11 +278,39 @@ void FillAtomicWrite(Random* random, ropcie_slot* slot) {
   slot->reth.addr[0] = random->Word();
 }
 
+// What gives and takes back grants.
+void FillGrant(Random* random, ropcie_slot* slot) {
+  slot->flags = random->OneIn(9) ? slot->flags : 0;
+  slot->mq = slot->op == 13 || slot->op == 14 ? slot->mq | 1 : slot->mq & ~1U;
+  if (slot->op >= 14) {
+    slot->psn = random->OneIn(9) ? 1 : 0;
+    slot->imm = random->OneIn(3) ? 0 : random->Word();
+    return;
+  }
+  slot->reth.rkey = random->Word();
+  slot->reth.addr[1] = random->Word();
+  slot->reth.inl[random->Below(16)] = random->OneIn(9) ? 1 : 0;
+  if (slot->op == 12) {
+    slot->imm = random->OneIn(9) ? 1 : 0;
+    return;
+  }
+  const auto pages = static_cast<uint32_t>(random->Below(275));
+  slot->frag_len = pages * 8 + (random->OneIn(9) ? 4 : 0);
+  slot->msg_len = Near(random, pages * 4096);
+  slot->imm = random->OneIn(3) ? 0 : random->Word();
+  if (slot->imm == 0 && random->OneIn(2)) {
+    slot->frag_len = slot->msg_len = 0;
+  }
+}
+
 ropcie_slot NearlyValidSlot(Random* random) {
   ropcie_slot slot{};
-  slot.op = static_cast<uint8_t>(random->Between(1, 11));
+  slot.op = static_cast<uint8_t>(random->Between(1, 15));
   const bool request_flags = slot.op == 1 || slot.op == 4 || slot.op >= 10;
   slot.flags = static_cast<uint8_t>(random->Below(request_flags ? 64 : 4));
+  if (slot.op == 4 && random->OneIn(3)) {
+    slot.flags |= ROPCIE_F_PLACED;
+  }
   slot.srqn = random->OneIn(2) ? static_cast<uint16_t>(random->Word()) : 0;
   slot.mq = slot.op == 3 ? 0 : Near(random, ROPCIE_MQ_MAX);
   slot.src_qpn = slot.op == 3 ? 0 : Near(random, ROPCIE_QPN_MASK);
@@ -269,6 +333,10 @@ ropcie_slot NearlyValidSlot(Random* random) {
     FillAtomicWrite(random, &slot);
     return slot;
   }
+  if (slot.op >= 12) {
+    FillGrant(random, &slot);
+    return slot;
+  }
   slot.frag_len = random->OneIn(2) ? Near(random, ROPCIE_MAX_FRAG)
                                    : Near(random, ROPCIE_SLOT_INLINE);
   slot.msg_len =
@@ -280,6 +348,10 @@ ropcie_slot NearlyValidSlot(Random* random) {
   }
   if (slot.frag_len <= ROPCIE_SLOT_WRITE_INLINE && slot.op == 4) {
     random->Fill(slot.reth.inl);
+  }
+  if ((slot.flags & ROPCIE_F_PLACED) != 0 && !random->OneIn(9)) {
+    memset(slot.reth.inl, 0, sizeof(slot.reth.inl));
+    slot.reth.grant = random->OneIn(9) ? 0 : random->Word();
   }
   if (slot.op >= 4 && slot.op != 8) {
     FillOperands(random, &slot);

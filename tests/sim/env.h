@@ -36,6 +36,9 @@ enum class Fault {
   kDirtyWindow,     // an old epoch again, over a window that is not clean
   kWrongOrder,      // two receives are swapped
   kEarlyHeader,     // a record is seen before the DMA engine is done with it
+  kOvertake,        // a payload is placed before what is in the lane
+  kPlaceAgain,      // a payload is placed that may have been taken already
+  kKeepGrant,       // a grant that was returned is used
 };
 
 struct FaultName {
@@ -55,6 +58,9 @@ inline constexpr FaultName kFaults[] = {
     {.fault = Fault::kDirtyWindow, .name = "dirty-window"},
     {.fault = Fault::kWrongOrder, .name = "wrong-order"},
     {.fault = Fault::kEarlyHeader, .name = "early-header"},
+    {.fault = Fault::kOvertake, .name = "overtake"},
+    {.fault = Fault::kPlaceAgain, .name = "place-again"},
+    {.fault = Fault::kKeepGrant, .name = "keep-grant"},
 };
 
 struct Env {
@@ -78,6 +84,8 @@ struct Env {
   bool trace = false;
   // Time-outs count although the answer may be under way.
   bool impatient = false;
+  // Payload of WRITEs is placed directly, where it may be.
+  bool direct = false;
   // Memory has to be brought in first, now and then (on-demand paging).
   bool paging = false;
   // A DMA engine copies some payloads, in any order.

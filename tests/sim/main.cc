@@ -112,6 +112,7 @@ int RunSeeds(const Arguments& arguments) {
     }
     sum.events += world.coverage().events;
     sum.messages += world.coverage().messages;
+    sum.placed += world.coverage().placed;
     sum.connections += world.coverage().connections;
     sum.link_cuts += world.coverage().link_cuts;
     sum.restarts += world.coverage().restarts;
@@ -119,7 +120,8 @@ int RunSeeds(const Arguments& arguments) {
   }
   std::cout << arguments.to - arguments.from << " seeds hold: " << sum.events
             << " events, " << sum.connections << " connections, "
-            << sum.messages << " messages, " << sum.link_cuts << " link cuts, "
+            << sum.messages << " messages, " << sum.placed
+            << " records placed, " << sum.link_cuts << " link cuts, "
             << sum.restarts << " restarts, " << sum.forgeries << " forgeries\n";
   return 0;
 }

@@ -23,10 +23,35 @@ void Node::AddPeer(int peer, Window* in, Window* out, Bridge* bridge,
   p.out = out;
   p.bridge = bridge;
   p.honest = honest;
+  in->SetMemory([this, peer](uint64_t bus, std::span<const uint8_t> bytes) {
+    TakeStore(peer, bus, bytes);
+  });
+}
+
+// Without the link the window is closed, and what meets it is gone.
+void Node::TakeStore(int id, uint64_t bus, std::span<const uint8_t> bytes) {
+  if (!peers_.at(id).up) {
+    return;
+  }
+  const uint64_t in_page = bus % ROPCIE_GRANT_PAGE;
+  const auto it = shown_.find(bus - in_page);
+  Require(it != shown_.end(), "node ", id, " writes to memory that is gone");
+  memcpy(it->second + in_page, bytes.data(), bytes.size());
+}
+
+void Node::Store(int id, uint64_t bus, std::vector<uint8_t> bytes) {
+  peers_.at(id).out->PostTo(bus, std::move(bytes));
+}
+
+uint64_t Node::Show(uint8_t* page) {
+  const uint64_t bus = next_bus_++ * ROPCIE_GRANT_PAGE;
+  shown_[bus] = page;
+  return bus;
 }
 
 void Node::Boot() {
   qps_.clear();
+  shown_.clear();
   free_qpns_.clear();
   slots_.assign(kRegions, {});
   ropcie_mr_table_init(&table_, slots_.data(), kRegions, env_->random.Word());

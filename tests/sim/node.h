@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,15 @@ class Node {
   int Send(int id, uint32_t key, const ropcie_hdr& hdr,
            const std::vector<ropcie_vec>& vec);
   bool Delivered(int id, uint32_t key);
+  // Bytes to the memory of a peer.
+  void Store(int id, uint64_t bus, std::vector<uint8_t> bytes);
+  // Lets peers reach a page, from then on until it is hidden.
+  uint64_t Show(uint8_t* page);
+  void Hide(uint64_t bus) { shown_.erase(bus); }
+  void CountPlaced() { placed_++; }
+  [[nodiscard]] uint64_t placed() const { return placed_; }
+  // The peer does not do what it has to.
+  void GiveUp(int id) { peers_.at(id).broken = true; }
   ropcie_mr_core* FindMr(uint32_t key) { return ropcie_mr_find(&table_, key); }
 
   // For programs.
@@ -96,6 +106,7 @@ class Node {
   void CarryOut(int id, uint32_t todo);
   void Clean(Peer* peer);
   void PublishWords(Peer* peer);
+  void TakeStore(int id, uint64_t bus, std::span<const uint8_t> bytes);
   void OpenLanes(Peer* peer);
   void Lost(int id);
   void Broken(int id, const char* what);
@@ -114,6 +125,9 @@ class Node {
   std::map<uint32_t, std::unique_ptr<Qp>> qps_;
   std::vector<uint32_t> free_qpns_;
   uint32_t next_qpn_ = 0;
+  std::map<uint64_t, uint8_t*> shown_;  // pages by bus address
+  uint64_t next_bus_ = 1;
+  uint64_t placed_ = 0;
 };
 
 }  // namespace ropcie::sim

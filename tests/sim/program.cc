@@ -18,7 +18,8 @@ Program::Program(Env* env, Node* node, const ProgramOptions& options)
       fetched_(env, Qp::kDepth * options.cell, Qp::kPd,
                ROPCIE_ACCESS_LOCAL_WRITE),
       target_(env, Qp::kDepth * options.cell, Qp::kPd,
-              ROPCIE_ACCESS_LOCAL_WRITE | ROPCIE_ACCESS_REMOTE_WRITE),
+              ROPCIE_ACCESS_LOCAL_WRITE | ROPCIE_ACCESS_REMOTE_WRITE,
+              env->direct ? ROPCIE_GRANT_SHIFT : 0),
       offer_(env, options.cell, Qp::kPd, ROPCIE_ACCESS_REMOTE_READ),
       words_(env, 32, Qp::kPd,
              ROPCIE_ACCESS_LOCAL_WRITE | ROPCIE_ACCESS_REMOTE_ATOMIC) {
@@ -151,7 +152,9 @@ void Program::Plan(Message* message, size_t index, bool mischief,
                    SendRequest* request) {
   switch (message->op) {
     case ROPCIE_OP_WRITE:
-      message->remote_off = SlotOf(index);
+      // Sometimes over the one before, which may be under way: in order.
+      message->remote_off =
+          SlotOf(index > 0 && env_->random.OneIn(3) ? index - 1 : index);
       request->rkey = other_->target_.mr()->key;
       request->raddr = other_->target_.Address(message->remote_off);
       break;
@@ -203,7 +206,9 @@ void Program::PostSend(bool mischief) {
   const size_t index = sends_.size();
   Message message{};
   message.key = env_->random.Next();
-  message.op = kOps[env_->random.Below(kOps.size())];
+  message.op = env_->direct && env_->random.OneIn(2)
+                   ? uint8_t{ROPCIE_OP_WRITE}
+                   : kOps[env_->random.Below(kOps.size())];
   message.length = RandomLength();
   message.imm = env_->random.Word();
   message.flags = static_cast<uint8_t>(env_->random.Below(16));
@@ -245,10 +250,23 @@ void Program::PostSend(bool mischief) {
              int{message.op}, ", ", message.length, " bytes",
              message.bad ? ", bad key" : "",
              message.denied ? ", bad remote key" : "");
+  if (ropcie_op_writes(message.op) && !message.denied) {
+    Overwrite(message);
+  }
   sends_.push_back(message);
   Require(qp_->PostSend(request, list), "a send queue with room refuses");
   if (qp_->state() == ROPCIE_QPS_ERR || env_->random.OneIn(2)) {
     qp_->Run();  // the poster's own context
+  }
+}
+
+// What is written before to the same place may not be there any more.
+void Program::Overwrite(const Message& by) {
+  for (size_t i = sends_done_; i < sends_.size(); i++) {
+    Message& message = sends_[i];
+    message.overwritten |= ropcie_op_writes(message.op) && !message.denied &&
+                           message.remote_off < by.remote_off + by.length &&
+                           by.remote_off < message.remote_off + message.length;
   }
 }
 
@@ -350,6 +368,10 @@ void Program::CheckEffect(const Message& message, size_t index) {
   switch (message.op) {
     case ROPCIE_OP_WRITE:
     case ROPCIE_OP_ATOMIC_WRITE:
+      if (message.overwritten) {
+        other_->target_.Accept(message.remote_off, message.length);
+        break;
+      }
       FillFromKey(message.key, bytes);
       Require(other_->target_.Arrived(message.remote_off, bytes), "write ",
               index, ": the peer's memory is not what was written");

@@ -74,10 +74,11 @@ class Program : public QpUser {
     uint32_t imm;
     uint8_t op;  // enum ropcie_op or enum ropcie_local_op
     uint8_t flags;
-    bool bad;     // a local key cannot be used
-    bool denied;  // the remote key cannot
-    bool late;    // posted in the error state
-    bool done;    // completed with success
+    bool bad;          // a local key cannot be used
+    bool denied;       // the remote key cannot
+    bool late;         // posted in the error state
+    bool done;         // completed with success
+    bool overwritten;  // by a later WRITE
     uint32_t remote_off;
     uint64_t nth;  // among those that take a receive, or are this atomic
   };
@@ -93,6 +94,7 @@ class Program : public QpUser {
   void Plan(Message* message, size_t index, bool mischief,
             SendRequest* request);
   void Deny(SendRequest* request);
+  void Overwrite(const Message& by);
   void CheckEffect(const Message& message, size_t index);
   [[nodiscard]] static bool TakesReceive(const Message& message);
   [[nodiscard]] uint32_t SlotOf(size_t index) const;

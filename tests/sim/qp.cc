@@ -2,6 +2,7 @@
 #include "qp.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "node.h"
@@ -47,6 +48,8 @@ void Qp::Reset() {
   rsp_ = {};
   rq_.clear();
   held_.reset();
+  ropcie_grants_init(&out_, env_->random.Word());
+  ropcie_holds_init(&in_, env_->random.Word());
 }
 
 void Qp::Connect(const QpAttr& attr) {
@@ -96,6 +99,8 @@ void Qp::ToError() {
     ropcie_rsp_stop(&rsp_);
   }
   Modify(ROPCIE_QPS_ERR, ROPCIE_QP_STATE);
+  out_.closed = true;
+  Withdraw();
   CompleteSends();
   Flush();
 }
@@ -190,14 +195,273 @@ void Qp::BringIn() {
   }
 }
 
-int Qp::SendRecord(const ropcie_req_rec& rec) {
-  if (NotThere(kRequester, rec.hdr.frag_len)) {
+int Qp::Tell(ropcie_hdr hdr, enum ropcie_mq_dir dir, std::vector<__le64>* bus) {
+  hdr.mq = ropcie_mq_id(attr_.dest_qpn, dir);
+  hdr.src_qpn = qpn_;
+  std::vector<ropcie_vec> vec;
+  if (bus != nullptr) {
+    vec.push_back({.base = bus->data(), .len = hdr.frag_len});
+  }
+  return node_->Send(attr_.peer, qpn_, hdr, vec);
+}
+
+void Qp::Release(int at) {
+  for (const uint64_t bus : given_[at].bus) {
+    node_->Hide(bus & ~uint64_t{ROPCIE_GRANT_PAGE - 1});
+  }
+  given_[at].bus.clear();
+}
+
+// False when the lane is full.
+bool Qp::AnswerAsk() {
+  ropcie_hdr hdr{};
+  hdr.op = ROPCIE_OP_GRANT;
+  hdr.psn = ask_->psn;
+  hdr.rkey = ask_->rkey;
+  int at = -1;
+  const ropcie_mr_core* mr =
+      GetMr({.addr = ask_->addr, .length = 1, .lkey = ask_->rkey},
+            ROPCIE_ACCESS_REMOTE_WRITE);
+  if (mr != nullptr && mr->page_shift == ROPCIE_GRANT_SHIFT &&
+      ropcie_qp_responds(state_)) {
+    u64 first = 0;
+    const u32 len = ropcie_grant_piece(mr, ask_->addr, &first);
+    at = ropcie_grant_give(&out_, ask_->rkey, first, len);
+    if (at >= 0) {
+      const uint64_t pos = first - mr->iova + mr->offset;
+      const uint64_t in_page = pos % ROPCIE_GRANT_PAGE;
+      std::vector<__le64>* bus = &given_[at].bus;
+      for (uint64_t done = 0; done < in_page + len; done += ROPCIE_GRANT_PAGE) {
+        bus->push_back(node_->Show(static_cast<uint8_t*>(
+            mr->pages[(pos + done - in_page) / ROPCIE_GRANT_PAGE])));
+      }
+      bus->front() += in_page;
+      hdr.imm = out_.grant[at].id;
+      hdr.addr = first;
+      hdr.msg_len = len;
+      hdr.frag_len = static_cast<uint32_t>(bus->size() * sizeof(__le64));
+    }
+  }
+  if (Tell(hdr, ROPCIE_MQ_RESPONSE, at >= 0 ? &given_[at].bus : nullptr) ==
+      -EAGAIN) {
+    if (at >= 0) {
+      ropcie_grant_take_back(&out_, hdr.imm);
+      Release(at);
+    }
+    return false;
+  }
+  ask_.reset();
+  return true;
+}
+
+bool Qp::FlushReturns() {
+  ropcie_hdr hdr{};
+  hdr.op = ROPCIE_OP_RETURN;
+  if (bye_) {
+    if (Tell(hdr, ROPCIE_MQ_REQUEST, nullptr) == -EAGAIN) {
+      return false;
+    }
+    bye_ = false;
+  }
+  while (ropcie_hold* hold = ropcie_hold_to_return(&in_)) {
+    hdr.imm = hold->id;
+    if (Tell(hdr, ROPCIE_MQ_REQUEST, nullptr) == -EAGAIN) {
+      return false;
+    }
+    if (env_->fault == Fault::kKeepGrant && hold->mr.pages != nullptr) {
+      hold->state = ROPCIE_HOLD_GRANTED;
+      continue;
+    }
+    pages_.erase(hold->id);
+    ropcie_hold_free(hold);
+  }
+  return true;
+}
+
+void Qp::FlushPlacement() {
+  if (!FlushReturns()) {
+    return;
+  }
+  while (ropcie_grant* grant = ropcie_grant_to_revoke(&out_)) {
+    ropcie_hdr hdr{};
+    hdr.op = ROPCIE_OP_REVOKE;
+    hdr.imm = grant->id;
+    if (Tell(hdr, ROPCIE_MQ_RESPONSE, nullptr) == -EAGAIN) {
+      return;
+    }
+    grant->tell = false;
+  }
+  if (question_) {
+    if (Tell(*question_, ROPCIE_MQ_REQUEST, nullptr) == -EAGAIN) {
+      return;
+    }
+    question_.reset();
+  }
+  if (ask_) {
+    AnswerAsk();
+  }
+}
+
+void Qp::HearGrant(const ropcie_rec& rec) {
+  std::vector<__le64> bus(rec.hdr.frag_len / sizeof(__le64));
+  ropcie_vec to = {.base = bus.data(), .len = rec.hdr.frag_len};
+  ropcie_rec_scatter(&rec, 0, &to, 1);
+  const int ret = ropcie_hold_expects(&in_, &rec.hdr, bus.data());
+  if (ret == 0) {
+    return;
+  }
+  // Nothing is at the beginning of a node's memory: only a forger says so.
+  if (ret < 0 || std::count(bus.begin(), bus.end(), __le64{0}) > 0) {
+    ropcie_hold_fill(&in_, &rec.hdr, nullptr, 0);
+    return;
+  }
+  // Bus addresses in the place of pointers: nobody looks behind them.
+  std::vector<void*>* pages = &pages_[rec.hdr.imm];
+  pages->clear();
+  for (const uint64_t each : bus) {
+    pages->push_back(
+        std::bit_cast<void*>(each & ~uint64_t{ROPCIE_GRANT_PAGE - 1}));
+  }
+  ropcie_hold_fill(&in_, &rec.hdr, pages->data(),
+                   static_cast<uint32_t>(bus[0] % ROPCIE_GRANT_PAGE));
+}
+
+void Qp::HearPlacement(const ropcie_rec& rec) {
+  if (rec.hdr.src_qpn != attr_.dest_qpn || !env_->direct) {
+    return;
+  }
+  switch (rec.hdr.op) {
+    case ROPCIE_OP_ASK:
+      ask_ = rec.hdr;
+      break;
+    case ROPCIE_OP_GRANT:
+      HearGrant(rec);
+      break;
+    case ROPCIE_OP_REVOKE:
+      ropcie_hold_drop(&in_, rec.hdr.imm);
+      break;
+    default:
+      if (rec.hdr.imm == 0) {
+        ask_.reset();  // nobody waits for an answer any more
+      }
+      for (int at = 0;
+           at >= 0 && (at = ropcie_grant_take_back(&out_, rec.hdr.imm)) >= 0;) {
+        Release(at);
+      }
+      break;
+  }
+  FlushPlacement();
+}
+
+void Qp::Withdraw() {
+  ropcie_grant_revoke(&out_, 0);
+  FlushPlacement();
+}
+
+void Qp::EndPlacement() {
+  bye_ = in_.ever;
+  ropcie_holds_init(&in_, 0);
+  in_.closed = true;
+  question_.reset();
+  out_.closed = true;
+  Withdraw();
+}
+
+void Qp::PlacementLost() {
+  ropcie_holds_init(&in_, 0);
+  in_.closed = true;
+  question_.reset();
+  ask_.reset();
+  bye_ = false;
+  out_.closed = true;
+  for (int at = 0; (at = ropcie_grant_take_back(&out_, 0)) >= 0;) {
+    Release(at);
+  }
+}
+
+// The grant to place a record by, or nullptr for the lane, unless it has to
+// wait.
+ropcie_hold* Qp::Choose(const ropcie_req_rec& rec, bool* wait) {
+  bool clear = ropcie_req_clear(&req_) || env_->fault == Fault::kOvertake;
+  const bool may = ropcie_req_may_place(&req_, &rec) ||
+                   (env_->fault == Fault::kPlaceAgain &&
+                    rec.hdr.op == ROPCIE_OP_WRITE && rec.hdr.frag_len != 0);
+  clear |= env_->fault == Fault::kPlaceAgain;
+  if (!env_->direct || !may || (!clear && rec.off != 0)) {
+    return nullptr;
+  }
+  const u64 addr = rec.wqe->raddr + rec.off;
+  ropcie_hold* hold =
+      ropcie_hold_find(&in_, rec.wqe->rkey, addr, rec.hdr.frag_len);
+  if (hold == nullptr) {
+    if (ropcie_hold_wants(&in_) && FlushReturns()) {
+      ropcie_hdr hdr{};
+      hdr.op = ROPCIE_OP_ASK;
+      hdr.psn = ropcie_hold_ask(&in_, rec.wqe->rkey, addr);
+      hdr.rkey = rec.wqe->rkey;
+      hdr.addr = addr;
+      question_ = hdr;
+      FlushPlacement();
+    }
+    return nullptr;
+  }
+  if (!clear) {
+    *wait = env_->random.OneIn(2);
+    return nullptr;
+  }
+  return hold;
+}
+
+void Qp::Store(const ropcie_hold& hold, const ropcie_req_rec& rec) {
+  ropcie_rec from{};
+  from.span = vec_.data();
+  from.nspan = static_cast<uint32_t>(vec_.size());
+  const u64 addr = rec.wqe->raddr + rec.off;
+  uint32_t done = 0;
+  while (done < rec.hdr.frag_len) {
+    ropcie_vec run;
+    uint32_t count = 0;
+    const uint32_t n = ropcie_mr_map(
+        &hold.mr, addr + done,
+        std::min(rec.hdr.frag_len - done, uint32_t{ROPCIE_GRANT_PAGE}), &run, 1,
+        &count);
+    Require(n > 0, "a granted range does not map");
+    // Not across pages: they are not in a row at the other end.
+    const auto bus = reinterpret_cast<uint64_t>(run.base);
+    const auto part = static_cast<uint32_t>(
+        std::min<uint64_t>(n, ROPCIE_GRANT_PAGE - bus % ROPCIE_GRANT_PAGE));
+    std::vector<uint8_t> bytes(part);
+    ropcie_vec to = {.base = bytes.data(), .len = part};
+    ropcie_rec_scatter(&from, done, &to, 1);
+    node_->Store(attr_.peer, bus, std::move(bytes));
+    done += part;
+  }
+}
+
+int Qp::SendRecord(ropcie_req_rec* rec) {
+  bool wait = false;
+  ropcie_hold* hold = Choose(*rec, &wait);
+  if (wait) {
+    return -EBUSY;
+  }
+  if (NotThere(kRequester, rec->hdr.frag_len)) {
     return -EINPROGRESS;
   }
-  if (!Gather(*rec.wqe, rec.off, rec.hdr.frag_len)) {
+  if (!Gather(*rec->wqe, rec->off, rec->hdr.frag_len)) {
     return -EACCES;
   }
-  return node_->Send(attr_.peer, qpn_, rec.hdr, vec_);
+  if (hold != nullptr && node_->IsUp(attr_.peer)) {
+    Store(*hold, *rec);
+    rec->hdr.flags |= ROPCIE_F_PLACED;
+    rec->hdr.grant = hold->id;
+    vec_.clear();
+  }
+  const int ret = node_->Send(attr_.peer, qpn_, rec->hdr, vec_);
+  if (ret == 0 && hold != nullptr) {
+    node_->CountPlaced();
+    ropcie_hold_used(&in_, rec->hdr.frag_len);
+  }
+  return ret;
 }
 
 void Qp::SendLoop() {
@@ -212,12 +476,12 @@ void Qp::SendLoop() {
     if (verdict != ROPCIE_REQ_SEND) {
       break;
     }
-    const int ret = SendRecord(rec);
+    const int ret = SendRecord(&rec);
     if (ret == -EAGAIN) {
       ropcie_req_stuck(&req_, env_->now);
       break;
     }
-    if (ret == -EINPROGRESS) {
+    if (ret == -EINPROGRESS || ret == -EBUSY) {
       break;
     }
     if (ret == -EACCES) {
@@ -360,6 +624,9 @@ void Qp::Answer() {
 }
 
 void Qp::Run() {
+  if (connected_) {
+    FlushPlacement();
+  }
   if (!connected_ || state_ == ROPCIE_QPS_RESET) {
     if (state_ == ROPCIE_QPS_ERR) {
       Flush();
@@ -433,7 +700,8 @@ bool Qp::PlaceRemote(const ropcie_rec& rec, const ropcie_rsp_place& where) {
   }
   const ropcie_mr_core* mr = GetMr(piece, ROPCIE_ACCESS_REMOTE_WRITE);
   piece.length = rec.hdr.frag_len;
-  return mr != nullptr && ScatterPiece(*mr, piece, rec, 0);
+  return mr != nullptr && ((rec.hdr.flags & ROPCIE_F_PLACED) != 0 ||
+                           ScatterPiece(*mr, piece, rec, 0));
 }
 
 bool Qp::Execute(const ropcie_hdr& hdr, uint64_t* orig) {
@@ -510,7 +778,12 @@ void Qp::Request(const ropcie_rec& rec) {
       }
       break;
     case ROPCIE_RSP_WRITE:
-      if (!PlaceRemote(rec, where)) {
+      if ((rec.hdr.flags & ROPCIE_F_PLACED) != 0 &&
+          !ropcie_grant_covers(&out_, rec.hdr.grant, where.rkey, where.addr,
+                               rec.hdr.frag_len)) {
+        ropcie_rsp_fail(&rsp_, ROPCIE_NAK_INV_REQ);
+        Refuse();
+      } else if (!PlaceRemote(rec, where)) {
         Deny();
       } else if (ropcie_rsp_placed(&rsp_, &rec.hdr)) {
         CompleteReceive(&rec.hdr, ROPCIE_WC_SUCCESS);
@@ -544,7 +817,14 @@ void Qp::Request(const ropcie_rec& rec) {
 }
 
 bool Qp::OnRequest(int peer, const ropcie_rec& rec) {
-  if (!connected_ || peer != attr_.peer || !ropcie_qp_responds(state_)) {
+  if (!connected_ || peer != attr_.peer) {
+    return false;
+  }
+  if (ropcie_op_grants(rec.hdr.op)) {
+    HearPlacement(rec);
+    return false;
+  }
+  if (!ropcie_qp_responds(state_)) {
     return false;
   }
   Request(rec);
@@ -580,6 +860,10 @@ bool Qp::Response(const ropcie_rec& rec) {
 }
 
 void Qp::OnResponse(int peer, const ropcie_rec& rec) {
+  if (connected_ && peer == attr_.peer && ropcie_op_grants(rec.hdr.op)) {
+    HearPlacement(rec);
+    return;
+  }
   if (connected_ && peer == attr_.peer && ropcie_qp_requests(state_) &&
       Response(rec)) {
     Run();
@@ -587,6 +871,7 @@ void Qp::OnResponse(int peer, const ropcie_rec& rec) {
 }
 
 void Qp::LinkLost() {
+  PlacementLost();
   if (state_ == ROPCIE_QPS_ERR || state_ == ROPCIE_QPS_RESET) {
     return;
   }

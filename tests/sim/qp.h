@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -106,6 +107,14 @@ class Qp {
   void Answer();
   void LinkLost();
 
+  // Takes the grants back that the peer has, and gives others when asked.
+  void Withdraw();
+  // The same for good, and gives up what it holds itself.
+  void EndPlacement();
+  [[nodiscard]] bool placement_is_over() const {
+    return out_.num == 0 && !bye_;
+  }
+
   [[nodiscard]] uint32_t qpn() const { return qpn_; }
   [[nodiscard]] ropcie_qps state() const { return state_; }
   [[nodiscard]] int peer() const { return attr_.peer; }
@@ -126,7 +135,7 @@ class Qp {
   void Modify(ropcie_qps next, uint32_t mask);
   ropcie_mr_core* GetMr(const ropcie_sge& piece, uint32_t access);
   bool Gather(const ropcie_send_wqe& wqe, uint32_t off, uint32_t len);
-  int SendRecord(const ropcie_req_rec& rec);
+  int SendRecord(ropcie_req_rec* rec);
   void SendLoop();
   void CompleteSends();
   void CompleteReceive(const ropcie_hdr* hdr, uint8_t status);
@@ -141,6 +150,19 @@ class Qp {
   bool Response(const ropcie_rec& rec);
   bool ScatterPiece(const ropcie_mr_core& mr, const ropcie_sge& piece,
                     const ropcie_rec& rec, uint32_t from);
+  struct Given {
+    std::vector<__le64> bus;
+  };
+  int Tell(ropcie_hdr hdr, enum ropcie_mq_dir dir, std::vector<__le64>* bus);
+  void FlushPlacement();
+  bool FlushReturns();
+  bool AnswerAsk();
+  void Release(int at);
+  void HearPlacement(const ropcie_rec& rec);
+  void HearGrant(const ropcie_rec& rec);
+  void PlacementLost();
+  ropcie_hold* Choose(const ropcie_req_rec& rec, bool* wait);
+  void Store(const ropcie_hold& hold, const ropcie_req_rec& rec);
   enum Side { kRequester, kResponder, kSides };
   bool NotThere(Side side, uint32_t length);
   void BringIn();
@@ -162,6 +184,13 @@ class Qp {
   std::optional<RecvDone> held_;  // Fault::kWrongOrder
   std::array<bool, kSides> paging_{};
   bool fetch_again_ = false;
+  ropcie_grants out_{};
+  std::array<Given, ROPCIE_GRANTS> given_;
+  ropcie_holds in_{};
+  std::map<uint32_t, std::vector<void*>> pages_;  // by number of the grant
+  std::optional<ropcie_hdr> ask_;
+  std::optional<ropcie_hdr> question_;
+  bool bye_ = false;
 };
 
 }  // namespace ropcie::sim

@@ -15,7 +15,9 @@ namespace ropcie::sim {
 
 class Region {
  public:
-  Region(Env* env, uint32_t size, uint32_t pd, uint32_t access);
+  // With a `shift` of 0 its pages are of any size.
+  Region(Env* env, uint32_t size, uint32_t pd, uint32_t access,
+         uint32_t shift = 0);
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 

@@ -9,7 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "core/core.h"
@@ -48,13 +51,30 @@ class Window {
     }
     const auto* from = static_cast<const uint8_t*>(at);
     flight_.push_back({.to = static_cast<size_t>(from - view_.get()),
+                       .memory = false,
                        .bytes = {from, from + len}});
   }
+
+  // The same for bytes on their way to other memory of the owner.
+  void PostTo(uint64_t bus, std::vector<uint8_t> bytes) {
+    if (!bytes.empty() && bridge_->up) {
+      flight_.push_back({.to = bus, .memory = true, .bytes = std::move(bytes)});
+    }
+  }
+
+  // Takes what was posted to it.
+  using Sink = std::function<void(uint64_t, std::span<const uint8_t>)>;
+  void SetMemory(Sink memory) { other_ = std::move(memory); }
 
   void Deliver(size_t writes) {
     for (; writes > 0 && !flight_.empty(); writes--) {
       const Write& write = flight_.front();
-      memcpy(memory_.get() + write.to, write.bytes.data(), write.bytes.size());
+      if (write.memory) {
+        other_(write.to, write.bytes);
+      } else {
+        memcpy(memory_.get() + write.to, write.bytes.data(),
+               write.bytes.size());
+      }
       flight_.pop_front();
     }
   }
@@ -65,7 +85,8 @@ class Window {
 
  private:
   struct Write {
-    size_t to;
+    uint64_t to;
+    bool memory;
     std::vector<uint8_t> bytes;
   };
   struct Free {
@@ -99,6 +120,7 @@ class Window {
   Memory memory_;
   Memory view_;
   std::deque<Write> flight_;
+  Sink other_;
 };
 
 }  // namespace ropcie::sim

@@ -31,6 +31,7 @@ void World::ChooseProfile() {
   env_.impatient = !timely_ && random->OneIn(2);
   env_.paging = random->OneIn(3);
   env_.dma = random->OneIn(3);
+  env_.direct = !env_.dma && random->OneIn(2);
   hostile_ = random->OneIn(6);
   mischief_ = !random->OneIn(3);
   cell_ = random->OneIn(8) ? 40000 : 1024;
@@ -45,6 +46,7 @@ void World::ChooseProfile() {
     weights_[event] = random->OneIn(2) ? 0 : 1;
   }
   weights_[kDrainQp] *= 4;
+  weights_[kWithdraw] = env_.direct && random->OneIn(2) ? 2 : 0;
   weights_[kForge] = hostile_ ? 3 : 0;
   for (const uint32_t weight : weights_) {
     weight_sum_ += weight;
@@ -157,9 +159,35 @@ bool World::Broken(const Connection& connection) {
          (!connection.end[0]->Healthy() || !connection.end[1]->Healthy());
 }
 
-void World::CloseEnd(Program* program) {
+// The memory of a program that ends is its own when its peer has returned it.
+void World::AwaitReturns(const Pair& pair, Qp* qp) {
+  const int other = qp->peer();
+  const int own = pair.a == other ? pair.b : pair.a;
+  qp->EndPlacement();
+  for (int round = 0; !qp->placement_is_over(); round++) {
+    Require(round < 1000, "a grant is never returned");
+    if (round > 500) {
+      Require(!pair.honest, "an honest peer does not return a grant");
+      node(own).GiveUp(other);
+    }
+    for (Window* window : {pair.to_a.get(), pair.to_b.get()}) {
+      window->Deliver(window->in_flight());
+    }
+    node(own).StepLink(other);
+    node(other).StepLink(own);
+    for (uint32_t lane = 0; lane < Node::kLanes; lane++) {
+      node(own).Drain(other, lane, 64, true);
+      node(other).Drain(own, lane, 64, true);
+    }
+    node(own).RunAll();
+    node(other).RunAll();
+  }
+}
+
+void World::CloseEnd(const Pair& pair, Program* program) {
   if (program->alive()) {
     const Qp& qp = *program->qp();
+    AwaitReturns(pair, program->qp());
     last_psn_[{program->node(), qp.qpn()}] = qp.next_psn();
     program->Close();
   }
@@ -171,7 +199,7 @@ void World::Close(Connection* connection) {
   }
   for (const auto& end : connection->end) {
     coverage_.messages += end->sent();
-    CloseEnd(end.get());
+    CloseEnd(*connection->pair, end.get());
   }
   for (auto& end : connection->end) {
     end.reset();
@@ -303,7 +331,7 @@ void World::Happen(Event event) {
       // One program ends; the other has yet to notice.
       Connection& connection = RandomConnection();
       if (connection.end[0] && env_.random.OneIn(4)) {
-        CloseEnd(connection.end[env_.random.Below(2)].get());
+        CloseEnd(*connection.pair, connection.end[env_.random.Below(2)].get());
       }
       break;
     }
@@ -315,6 +343,12 @@ void World::Happen(Event event) {
         } else if (program->qp()->state() == ROPCIE_QPS_SQD) {
           program->qp()->Resume();
         }
+      }
+      break;
+    case kWithdraw:
+      program = RandomProgram();
+      if (program != nullptr && program->alive()) {
+        program->qp()->Withdraw();
       }
       break;
     case kConnect:
@@ -500,6 +534,9 @@ void World::Prove() {
   for (Connection& connection : connections_) {
     Require(!Broken(connection), "a connection fails after all trouble");
     Close(&connection);
+  }
+  for (const auto& each : nodes_) {
+    coverage_.placed += each->placed();
   }
 }
 

@@ -28,6 +28,7 @@ struct Options {
 struct Coverage {
   uint64_t events = 0;
   uint64_t messages = 0;
+  uint64_t placed = 0;  // records of WRITEs, past the lanes
   uint64_t connections = 0;
   uint64_t link_cuts = 0;
   uint64_t restarts = 0;
@@ -58,6 +59,7 @@ class World {
     kMend,
     kBreakQp,
     kDrainQp,
+    kWithdraw,
     kCut,
     kRestart,
     kForge,
@@ -99,7 +101,8 @@ class World {
   void ForgePosition(Pair* pair);
   void Connect(Connection* connection);
   void Close(Connection* connection);
-  void CloseEnd(Program* program);
+  void CloseEnd(const Pair& pair, Program* program);
+  void AwaitReturns(const Pair& pair, Qp* qp);
   void Mend(Connection* connection);
   static bool Broken(const Connection& connection);
 
