@@ -3,6 +3,7 @@
  * The end of work requests: completions of sends, flushes, the way of a queue pair
  * to ERR, and its events.
  */
+#include "placement.h"
 #include "ropcie.h"
 
 static_assert((int)ROPCIE_WC_SUCCESS == (int)IB_WC_SUCCESS);
@@ -150,6 +151,8 @@ void ropcie_qp_to_error(struct ropcie_qp *qp)
 	if (qp->srq && qp->state != IB_QPS_ERR && !ropcie_is_xrc_target(qp))
 		ropcie_qp_event(qp, IB_EVENT_QP_LAST_WQE_REACHED);
 	WRITE_ONCE(qp->state, IB_QPS_ERR);
+	if (qp->place)
+		ropcie_placement_fail(qp);
 	ropcie_uring_want_call(&qp->rq.uring, true);
 	/*
 	 * Either the flush finds a receive, or its poster finds ERR. Pairs

@@ -6,6 +6,7 @@
  */
 #include "core/datagram.c"
 #include "core/event_policy.c"
+#include "core/grant.c"
 #include "core/mr.c"
 #include "core/qp_state.c"
 #include "core/requester.c"

@@ -426,6 +426,7 @@ static void init_dev(struct ropcie_dev *dev,
 	INIT_LIST_HEAD(&dev->wc_names);
 	INIT_LIST_HEAD(&dev->members);
 	spin_lock_init(&dev->blocked_lock);
+	init_waitqueue_head(&dev->grants_back);
 }
 
 /* All but the memory of the verbs device itself. */

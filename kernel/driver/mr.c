@@ -10,6 +10,7 @@
 #include <linux/vmalloc.h>
 
 #include "odp.h"
+#include "placement.h"
 #include "ropcie.h"
 
 static_assert(ROPCIE_ACCESS_LOCAL_WRITE == IB_ACCESS_LOCAL_WRITE);
@@ -525,6 +526,8 @@ struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 	mr = mr_of_user(ibpd, pinned, length, iova, access);
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
+	/* What a peer says that it has placed lies in the memory of before. */
+	ropcie_placement_withdraw(dev, old);
 	spin_lock_bh(&dev->mr_lock);
 	busy = old->windows;
 	if (!busy) {
@@ -534,6 +537,7 @@ struct ib_mr *ropcie_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start,
 	spin_unlock_bh(&dev->mr_lock);
 	/* IBTA 10.6.7.2.5: not while windows show it. */
 	if (busy) {
+		ropcie_placement_allow(old);
 		mr_free(mr);
 		return ERR_PTR(-EBUSY);
 	}
@@ -573,6 +577,7 @@ int ropcie_mr_unpublish(struct ropcie_dev *dev, struct ropcie_mr *mr)
 	if (busy)
 		return -EBUSY;
 	/* A copy that is under way ends before the pages are unpinned. */
+	ropcie_placement_withdraw(dev, mr);
 	ropcie_mr_put(mr);
 	wait_for_completion(&mr->unused);
 	return 0;

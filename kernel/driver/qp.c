@@ -8,6 +8,7 @@
 #include <rdma/ib_addr.h>
 
 #include "odp.h"
+#include "placement.h"
 #include "ropcie.h"
 
 static_assert((int)ROPCIE_QPS_RESET == (int)IB_QPS_RESET);
@@ -329,6 +330,8 @@ static int qp_connect(struct ropcie_qp *qp, struct rdma_ah_attr *ah)
 		ropcie_mq_disconnect(&tx);
 		return ret;
 	}
+	if (tx.peer)
+		ropcie_placement_create(qp, tx.peer);
 	spin_lock_bh(&qp->lock);
 	qp->tx = tx;
 	qp->connected = true;
@@ -367,8 +370,10 @@ static void qp_reset(struct ropcie_qp *qp)
 	spin_unlock_bh(&qp->lock);
 	/* Nobody arms the timer in RESET, or blocks when not connected. */
 	hrtimer_cancel(&qp->timer);
+	ropcie_placement_end(qp);
 	qp_disconnect(qp);
 	ropcie_wait_loans(qp);
+	ropcie_placement_free(qp);
 	ropcie_qp_unblock(qp);
 	ropcie_mw_unbind_all(qp);
 	ropcie_odp_reset_qp(qp);
@@ -554,6 +559,8 @@ static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 	qp->rsp.attr.min_rnr_timer = qp->attr.min_rnr_timer;
 	qp->rsp.attr.max_rd_atomic = qp->attr.max_dest_rd_atomic;
 	qp->rsp.attr.access = qp->attr.qp_access_flags;
+	if (qp->place)
+		qp->place->out.closed = qp->place->lost;
 	qp->req.draining = next == IB_QPS_SQD;
 	if (next != cur)
 		qp->sq_drained = false;
@@ -604,6 +611,10 @@ static int modify_locked(struct ropcie_qp *qp, struct ib_qp_attr *attr,
 		if (ret)
 			return ret;
 	}
+	if (next == IB_QPS_ERR ||
+	    ((mask & IB_QP_ACCESS_FLAGS) &&
+	     !(attr->qp_access_flags & IB_ACCESS_REMOTE_WRITE)))
+		ropcie_placement_close(qp);
 	store_attr(qp, attr, mask);
 	return enter_state(qp, cur, next);
 }
@@ -688,6 +699,8 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 static void qp_link_lost(struct ropcie_qp *qp)
 {
 	spin_lock_bh(&qp->lock);
+	if (qp->place)
+		ropcie_placement_lost(qp);
 	ropcie_rsp_stop(&qp->rsp);
 	if (qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET) {
 		ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);

@@ -121,6 +121,7 @@ enum ropcie_counter {
 	ROPCIE_RX_QKEY_VIOLATIONS,
 	ROPCIE_RX_DATAGRAM_DROPS,
 	ROPCIE_TX_DATAGRAM_DROPS,
+	ROPCIE_TX_DIRECT_BYTES,
 	ROPCIE_NUM_COUNTERS
 };
 
@@ -166,6 +167,7 @@ struct ropcie_counters {
  * @mr_lock: guards @mrs
  * @blocked: queue pairs that wait for space in a lane
  * @blocked_lock: guards @blocked
+ * @grants_back: who waits for what peers have to return (placement.c)
  */
 struct ropcie_dev {
 	struct ib_device ib;
@@ -203,6 +205,7 @@ struct ropcie_dev {
 	spinlock_t mr_lock; /* guards mrs against add and delete */
 	struct list_head blocked;
 	spinlock_t blocked_lock; /* guards blocked */
+	wait_queue_head_t grants_back;
 };
 
 struct ropcie_ucontext {
@@ -291,6 +294,9 @@ void ropcie_pinned_put(struct ropcie_pinned *pinned);
  * @shows: of a window: the region that it shows, or NULL; under dev->mr_lock
  * @of_qp: of a window of type 2B: place on qp->windows; under dev->mr_lock
  * @device: verbs device; @ibmr is not used in windows
+ * @grants: that peers have of it (placement.c)
+ * @granted: there were some
+ * @withdrawn: there will be none
  * @refs: table entry and users; region memory is freed when it falls to zero
  * @unused: completed then
  * @rcu: delays the freeing for ropcie_mr_find()
@@ -310,6 +316,9 @@ struct ropcie_mr {
 	struct ropcie_mr *shows;
 	struct list_head of_qp;
 	struct ib_device *device;
+	atomic_t grants;
+	bool granted;
+	bool withdrawn;
 	refcount_t refs;
 	struct completion unused;
 	struct rcu_head rcu;
@@ -554,6 +563,7 @@ struct ropcie_paging {
  * @loans: requests whose payload a DMA engine copies, oldest first (loan.c)
  * @loans_awaited: the end of the last of them is to be told
  * @paging: memory that it waits for
+ * @place: direct placement, or NULL; under @lock
  * @lost: a completion was lost; under @lock, and seen to before that is released
  * @events: bits of enum ib_event_type that are to be raised
  * @raise: raises them, with no lock held and never in the consumer's own calls
@@ -610,6 +620,7 @@ struct ropcie_qp {
 	struct list_head loans;
 	bool loans_awaited;
 	struct ropcie_paging *paging;
+	struct ropcie_placement *place;
 	bool lost;
 	unsigned long events;
 	struct tasklet_struct raise;
@@ -1373,6 +1384,19 @@ bool ropcie_rx_take_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 bool ropcie_rx_take_response(struct ropcie_mq *mq, struct ropcie_peer *peer,
 			     const struct ropcie_rec *rec);
 void ropcie_rx_batch_end(void *ctx, struct ropcie_peer *peer);
+
+/*
+ * Bytes of the last naturally aligned word of a range, at most 8; 0 when it is not
+ * there.
+ */
+u32 ropcie_tail_length(const struct ropcie_mr_core *mr, u64 addr, u32 len);
+
+/*
+ * Write that word, from byte @from of a payload on: whole, if it has 1, 2, 4 or 8
+ * bytes. Return: false when it is not there.
+ */
+bool ropcie_put_tail(const struct ropcie_mr_core *mr, u64 addr, u32 len,
+		     const struct ropcie_rec *rec, u32 from);
 
 /*
  * A request can not be served: the NAK that is owed, and the QP ends (IBTA

@@ -6,6 +6,7 @@
  * lock held.
  */
 #include "odp.h"
+#include "placement.h"
 #include "ropcie.h"
 
 /* Runs of memory that one step of the scatter loop fills. */
@@ -69,25 +70,17 @@ int ropcie_place(struct ropcie_qp *qp, enum ropcie_side side, struct ib_pd *pd,
 	return 0;
 }
 
-/*
- * Bytes of the last naturally aligned word of a range, at most 8; 0 when it is not
- * there.
- */
-static u32 tail_length(const struct ropcie_mr *mr, u64 addr, u32 len)
+u32 ropcie_tail_length(const struct ropcie_mr_core *mr, u64 addr, u32 len)
 {
 	struct ropcie_vec last;
 	u32 nvec = 0;
 
-	if (!ropcie_mr_map(&mr->core, addr + len - 1, 1, &last, 1, &nvec))
+	if (!ropcie_mr_map(mr, addr + len - 1, 1, &last, 1, &nvec))
 		return 0;
 	return min_t(u32, len, ((unsigned long)last.base & 7) + 1);
 }
 
-/*
- * The end of a WRITE: an aligned word of 1, 2, 4 or 8 bytes is not torn. Return:
- * false when it is not there.
- */
-static bool put_tail(const struct ropcie_mr *mr, u64 addr, u32 len,
+bool ropcie_put_tail(const struct ropcie_mr_core *mr, u64 addr, u32 len,
 		     const struct ropcie_rec *rec, u32 from)
 {
 	union {
@@ -100,7 +93,7 @@ static bool put_tail(const struct ropcie_mr *mr, u64 addr, u32 len,
 	struct ropcie_vec to[2];
 	u32 nvec = 0;
 
-	if (ropcie_mr_map(&mr->core, addr, len, to, 2, &nvec) != len)
+	if (ropcie_mr_map(mr, addr, len, to, 2, &nvec) != len)
 		return false;
 	if (nvec > 1 || !is_power_of_2(len) ||
 	    !IS_ALIGNED((unsigned long)to[0].base, len)) {
@@ -141,7 +134,7 @@ static int scatter_last(struct ropcie_qp *qp, struct ropcie_mr *mr,
 	ret = scatter_piece(qp, ROPCIE_RESPONDER, mr, &front, rec, 0, len);
 	if (ret)
 		return ret;
-	tail = tail_length(mr, piece->addr, len);
+	tail = ropcie_tail_length(&mr->core, piece->addr, len);
 	if (!tail)
 		return ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
 					  piece->addr + len - 1, 1);
@@ -155,7 +148,8 @@ static int scatter_last(struct ropcie_qp *qp, struct ropcie_mr *mr,
 	if (ret)
 		return ret;
 	smp_wmb(); /* the rest before the last word */
-	if (put_tail(mr, piece->addr + len - tail, tail, rec, len - tail))
+	if (ropcie_put_tail(&mr->core, piece->addr + len - tail, tail, rec,
+			    len - tail))
 		return 0;
 	return ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
 				  piece->addr + len - 1, 1);
@@ -185,9 +179,14 @@ static int place_remote(struct ropcie_qp *qp,
 	if (!mr)
 		return -EACCES;
 	piece.length = rec->hdr.frag_len;
-	ret = where->last ? scatter_last(qp, mr, &piece, rec) :
-			    scatter_piece(qp, ROPCIE_RESPONDER, mr, &piece, rec,
-					  0, rec->hdr.msg_len - where->off);
+	if (rec->hdr.flags & ROPCIE_F_PLACED)
+		ret = 0;
+	else
+		ret = where->last ?
+			      scatter_last(qp, mr, &piece, rec) :
+			      scatter_piece(qp, ROPCIE_RESPONDER, mr, &piece,
+					    rec, 0,
+					    rec->hdr.msg_len - where->off);
 	ropcie_mr_put(mr);
 	return ret;
 }
@@ -413,6 +412,13 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 		}
 		break;
 	case ROPCIE_RSP_WRITE:
+		/* Who places without a grant breaks the rules. */
+		if ((rec->hdr.flags & ROPCIE_F_PLACED) &&
+		    !ropcie_placement_covers(qp, &rec->hdr, &where)) {
+			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_INV_REQ);
+			invalid(qp);
+			break;
+		}
 		ret = place_remote(qp, &where, rec);
 		if (ret == -EACCES)
 			deny(qp);
@@ -451,8 +457,13 @@ static void hear_request(struct ropcie_qp *qp, const struct ropcie_peer *peer,
 {
 	u32 epsn = qp->rsp.epsn;
 
-	if (!qp->connected || qp->tx.peer != peer ||
-	    !ropcie_qp_responds((enum ropcie_qps)qp->state))
+	if (!qp->connected || qp->tx.peer != peer)
+		return;
+	if (unlikely(ropcie_op_grants(rec->hdr.op))) {
+		ropcie_placement_hear(qp, rec);
+		return;
+	}
+	if (!ropcie_qp_responds((enum ropcie_qps)qp->state))
 		return;
 	request(qp, rec);
 	/* The first that was accepted (IBTA 11.6.3.4). */
@@ -535,8 +546,13 @@ static bool response(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 static bool hear_response(struct ropcie_qp *qp, const struct ropcie_peer *peer,
 			  const struct ropcie_rec *rec)
 {
-	return qp->connected && qp->tx.peer == peer &&
-	       ropcie_qp_requests((enum ropcie_qps)qp->state) &&
+	if (!qp->connected || qp->tx.peer != peer)
+		return false;
+	if (unlikely(ropcie_op_grants(rec->hdr.op))) {
+		ropcie_placement_hear(qp, rec);
+		return false;
+	}
+	return ropcie_qp_requests((enum ropcie_qps)qp->state) &&
 	       !ropcie_qp_unseen(qp, &rec->hdr) && response(qp, rec);
 }
 

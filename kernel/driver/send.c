@@ -4,6 +4,7 @@
  * here. Runs under qp->lock, wherever the queue pair is run.
  */
 #include "odp.h"
+#include "placement.h"
 #include "ropcie.h"
 
 /*
@@ -63,14 +64,17 @@ static int gather(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
 static int send_gathered(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 			 struct gather *g)
 {
-	if (ropcie_mq_wants_dma(&qp->tx, hdr->frag_len))
+	/* What is placed already has none. */
+	if (g->nvec && ropcie_mq_wants_dma(&qp->tx, hdr->frag_len))
 		return ropcie_lend_request(qp, hdr, g->vec, g->nvec, g->mr,
 					   &g->nmr);
 	return ropcie_mq_send(&qp->tx, hdr, g->vec, g->nvec);
 }
 
-static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
+/* Return: as gather(); -EBUSY when it has to wait for what is in the lane. */
+static int send_record(struct ropcie_qp *qp, struct ropcie_req_rec *rec)
 {
+	struct ropcie_hold *hold = NULL;
 	bool datagram = rec->hdr.op == ROPCIE_OP_DATAGRAM;
 	u32 len = rec->hdr.frag_len;
 	struct gather g ROPCIE_UNINIT;
@@ -78,6 +82,11 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 
 	g.nvec = 0;
 	g.nmr = 0;
+	if (unlikely(qp->place) && rec->hdr.op == ROPCIE_OP_WRITE) {
+		hold = ropcie_placement_choose(qp, rec);
+		if (IS_ERR(hold))
+			return PTR_ERR(hold);
+	}
 	if (datagram) {
 		len = rec->wqe->length;
 		if (!ropcie_ud_fits(qp, len))
@@ -90,10 +99,16 @@ static int send_record(struct ropcie_qp *qp, const struct ropcie_req_rec *rec)
 	} else {
 		ret = gather(qp, rec->wqe, rec->off, len, &g);
 	}
+	if (!ret && hold) {
+		ropcie_placement_store(qp, hold, rec, g.vec, g.nvec);
+		g.nvec = 0;
+	}
 	if (!ret)
 		ret = datagram ? ropcie_ud_send(qp, rec, g.vec, g.nvec) :
 				 send_gathered(qp, &rec->hdr, &g);
 	gather_put(&g);
+	if (!ret && hold)
+		ropcie_placement_sent(qp, rec);
 	return ret;
 }
 
@@ -157,7 +172,7 @@ bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget)
 			ropcie_req_stuck(&qp->req, ktime_get_ns());
 			break;
 		}
-		if (ret == -EINPROGRESS)
+		if (ret == -EINPROGRESS || ret == -EBUSY)
 			break;
 		if (ret == -EACCES)
 			ropcie_req_local_error(&qp->req,

@@ -55,6 +55,7 @@ static const struct rdma_stat_desc descs[NUM_COUNTERS] = {
 	[ROPCIE_RX_QKEY_VIOLATIONS].name = "rx_qkey_violations",
 	[ROPCIE_RX_DATAGRAM_DROPS].name = "rx_datagram_drops",
 	[ROPCIE_TX_DATAGRAM_DROPS].name = "tx_datagram_drops",
+	[ROPCIE_TX_DIRECT_BYTES].name = "tx_direct_bytes",
 	[ADAPTER_TX_RECORDS].name = "tx_records",
 	[ADAPTER_RX_RECORDS].name = "rx_records",
 	[ADAPTER_TX_DMA_BYTES].name = "tx_dma_bytes",

@@ -16,6 +16,7 @@
 
 #include "netdev.h"
 #include "odp.h"
+#include "placement.h"
 #include "ropcie.h"
 
 /* Bytes that a consumer sends before it lets others at the QP. */
@@ -175,6 +176,8 @@ bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget)
 	bool more;
 
 	lockdep_assert_held(&qp->lock);
+	if (unlikely(qp->place))
+		ropcie_placement_flush(qp);
 	if (!qp->connected || qp->state == IB_QPS_RESET)
 		return qp->state == IB_QPS_ERR && ropcie_qp_flush(qp);
 	more = ropcie_qp_answer(qp, budget);

@@ -15,12 +15,16 @@
  * @stop: end that; no such call is running when it returns
  * @link_up: the hardware says that the link to this peer works
  * @open: make the inbound window (peer->in, peer->in_size) and map the
- *	outbound one (peer->out, ...), if that has not been done yet. Return: 0,
+ *	outbound one (peer->out, ...), if that has not been done yet; find out
+ *	whether the peer can be shown all memory (peer->shows_memory). Return: 0,
  *	or -EAGAIN: ask again later
  * @close: free what open made; after @stop
  * @prepare: let the peer reach the inbound window, which is clean
  * @connect: the peer's words say that it is ready: make the outbound window
  *	reach it. Optional
+ * @shut: the link is lost: the peer reaches no memory any more but the inbound
+ *	window, until @prepare. Optional
+ * @dma_dev: what maps memory for the peer's access, or NULL. Optional
  * @publish: write own words to where the peer reads them
  * @read_words: a copy of the peer's words, as they are
  * @notify: tell the peer that words or identity have changed
@@ -39,6 +43,8 @@ struct ropcie_backend {
 	void (*close)(struct ropcie_peer *peer);
 	int (*prepare)(struct ropcie_peer *peer);
 	int (*connect)(struct ropcie_peer *peer);
+	void (*shut)(struct ropcie_peer *peer);
+	struct device *(*dma_dev)(struct ropcie_peer *peer);
 	void (*publish)(struct ropcie_peer *peer,
 			const struct ropcie_link_words *words);
 	void (*read_words)(struct ropcie_peer *peer,

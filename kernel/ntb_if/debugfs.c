@@ -56,12 +56,13 @@ static int state_show(struct seq_file *s, void *unused)
 		struct ropcie_peer *peer = a->peer[i];
 
 		mutex_lock(&peer->mutex);
-		seq_printf(s, "peer %u: link %s, %pM GUID %016llx %s, %u lanes, window in %zu KiB out %zu KiB\n",
+		seq_printf(s, "peer %u: link %s, %pM GUID %016llx %s, %u lanes, window in %zu KiB out %zu KiB%s\n",
 			   peer->index, link_name(peer), peer->mac,
 			   peer->node_guid,
 			   peer->up ? "announced" : "not announced",
 			   peer->nlanes, peer->in_size >> 10,
-			   peer->out_size >> 10);
+			   peer->out_size >> 10,
+			   ropcie_peer_direct(peer) ? ", direct" : "");
 		ropcie_dma_show(peer, s);
 		mutex_unlock(&peer->mutex);
 	}

@@ -592,13 +592,17 @@ free:
 /**
  * ropcie_dma_start() - use an engine for a peer, where there is one
  * @peer: peer whose lanes are set up, and not used by anybody; its mutex is held
+ *
+ * Not beside direct placement: there a grant's return says that all before it has been
+ * stored, and would have to wait for the engine in a lane that waits for the return.
  */
 void ropcie_dma_start(struct ropcie_peer *peer)
 {
 	int threshold = READ_ONCE(ropcie_dma_threshold);
 	struct ropcie_dma *dma;
 
-	if (!threshold || !peer->out_phys)
+	if (!threshold || !peer->out_phys ||
+	    (ropcie_link_features(&peer->link) & ROPCIE_FEAT_DIRECT))
 		return;
 	dma = dma_create(peer);
 	if (!dma)

@@ -133,6 +133,9 @@ struct ropcie_lane {
  * @out_size: bytes of it that are mapped
  * @out_phys: its physical address, or 0 when it is not a device's
  * @write_combining: @out is mapped write-combining
+ * @memory: window that shows the peer's memory from address 0 on, or NULL
+ * @memory_size: bytes of it
+ * @shows_memory: the peer has such a window of this node's memory
  * @mutex: guards the link's state: all of the following
  * @link: handshake
  * @link_ready: @link is initialised, because the windows are there
@@ -159,6 +162,9 @@ struct ropcie_peer {
 	size_t out_size;
 	phys_addr_t out_phys;
 	bool write_combining;
+	void *memory;
+	resource_size_t memory_size;
+	bool shows_memory;
 	struct mutex mutex; /* state of the link */
 	struct ropcie_peer_link link;
 	bool link_ready;
@@ -230,6 +236,7 @@ extern unsigned int ropcie_lanes;
 extern unsigned int ropcie_window_kib;
 extern bool ropcie_hand_over;
 extern int ropcie_dma_threshold;
+extern bool ropcie_direct_placement;
 extern unsigned int ropcie_heartbeat_ms;
 extern unsigned int ropcie_heartbeat_limit_ms;
 extern struct workqueue_struct *ropcie_link_wq;

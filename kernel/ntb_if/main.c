@@ -35,6 +35,10 @@ int ropcie_dma_threshold = -1;
 module_param_named(dma_threshold, ropcie_dma_threshold, int, 0644);
 MODULE_PARM_DESC(dma_threshold, "bytes of a record from which on a DMA engine copies them, where there is one; 0: none does; negative: measured; for links that come up from now on (default -1)");
 
+bool ropcie_direct_placement;
+module_param_named(direct_placement, ropcie_direct_placement, bool, 0444);
+MODULE_PARM_DESC(direct_placement, "let peers write to the memory that a WRITE is for, where a window shows them all memory, and do so (default 0)");
+
 static int spin_us = -1;
 module_param(spin_us, int, 0444);
 MODULE_PARM_DESC(spin_us, "how long a receiver spins at most before it sleeps (default: 50, or 0 with fewer than 4 CPUs)");

@@ -37,6 +37,8 @@ enum {
  * @buf_size: its size
  * @io: outbound window as it is mapped
  * @io_size: its size, mapped or not
+ * @memory_io: outbound window that may show the peer's memory, or NULL
+ * @memory_in: bytes of the inbound one that shows the own memory
  * @msg: words as the peer's messages have brought them; written by events,
  *	which ntb.ko serialises
  * @msg_low: low halves of words whose high halves have yet to come
@@ -56,6 +58,8 @@ struct ropcie_ntb_peer {
 	size_t buf_size;
 	void __iomem *io;
 	resource_size_t io_size;
+	void __iomem *memory_io;
+	resource_size_t memory_in;
 	u32 msg[ROPCIE_NTB_WORDS];
 	u16 msg_low[ROPCIE_NTB_WORDS];
 };
@@ -105,6 +109,7 @@ int ropcie_ntb_map_out(struct ropcie_peer *peer);
 void ropcie_ntb_unmap_out(struct ropcie_peer *peer);
 int ropcie_ntb_open(struct ropcie_peer *peer);
 void ropcie_ntb_close(struct ropcie_peer *peer);
+void ropcie_ntb_shut(struct ropcie_peer *peer);
 int ropcie_ntb_prepare(struct ropcie_peer *peer);
 int ropcie_ntb_connect(struct ropcie_peer *peer);
 

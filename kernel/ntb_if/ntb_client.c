@@ -227,12 +227,19 @@ static bool ntb_link_up(struct ropcie_peer *peer)
 	return ntb_link_is_up(np->port->ntb, NULL, NULL) & BIT_ULL(np->pidx);
 }
 
+static struct device *ntb_dma_dev(struct ropcie_peer *peer)
+{
+	return ntb_get_dma_dev(ropcie_ntb_port(peer)->ntb);
+}
+
 static const struct ropcie_backend ropcie_ntb_backend = {
 	.start = ntb_start,
 	.stop = ntb_stop,
 	.link_up = ntb_link_up,
 	.open = ropcie_ntb_open,
 	.close = ropcie_ntb_close,
+	.shut = ropcie_ntb_shut,
+	.dma_dev = ntb_dma_dev,
 	.prepare = ropcie_ntb_prepare,
 	.connect = ropcie_ntb_connect,
 	.publish = ropcie_ntb_publish,

@@ -274,6 +274,42 @@ int ropcie_adapter_poll(struct ropcie_adapter *a);
  */
 void ropcie_adapter_arm(struct ropcie_adapter *a);
 
+/**
+ * ropcie_peer_direct() - do this node and the peer reach each other's memory?
+ * @peer: peer that was announced
+ *
+ * Return: true when both have a window that shows all memory of the other, and
+ * have been told to use it (direct_placement).
+ */
+bool ropcie_peer_direct(const struct ropcie_peer *peer);
+
+/**
+ * ropcie_peer_reach() - let the peer reach a page
+ * @peer: peer, ropcie_peer_direct()
+ * @page: page that stays until ropcie_peer_unreach()
+ * @bus: becomes the address by which the peer's bridge finds it
+ *
+ * Any context. Return: 0, or -EIO when it can not be reached.
+ */
+int ropcie_peer_reach(struct ropcie_peer *peer, struct page *page, u64 *bus);
+void ropcie_peer_unreach(struct ropcie_peer *peer, u64 bus);
+
+/**
+ * ropcie_peer_map() - where the peer's memory is mapped
+ * @peer: peer, ropcie_peer_direct()
+ * @bus: address that the peer gave
+ * @len: bytes
+ *
+ * Return: where it may be written, or NULL when it lies outside the window.
+ */
+void *ropcie_peer_map(const struct ropcie_peer *peer, u64 bus, u32 len);
+
+/* The peer does not do what it has to: its link starts again. Any context. */
+void ropcie_peer_give_up(struct ropcie_peer *peer);
+
+/* After this time without a sign of life a peer is dead. */
+unsigned int ropcie_peer_patience_ms(void);
+
 /* A peer's identity. */
 const u8 *ropcie_peer_mac(const struct ropcie_peer *peer);
 bool ropcie_peer_is_self(const struct ropcie_peer *peer);

@@ -5,10 +5,12 @@
  *
  * Owns: which window belongs to which peer, sizes and alignment. A port's
  * outbound windows are dealt out to its peers in the order of their indices;
- * each pair of ports uses the first of its windows.
+ * each pair of ports uses the first of its windows; and the last, where that shows
+ * all memory, for direct placement (direct_placement).
  */
 #include <linux/dma-mapping.h>
 #include <linux/io.h>
+#include <linux/mm.h>
 
 #include "ntb.h"
 
@@ -22,6 +24,85 @@ static int out_window(const struct ropcie_ntb_peer *np)
 static int in_window(const struct ropcie_ntb_peer *np)
 {
 	return 0;
+}
+
+/* The last window to the peer, which may show its memory; or that of the lanes. */
+static int out_memory(const struct ropcie_ntb_peer *np)
+{
+	int count = ntb_peer_mw_count(np->port->ntb);
+
+	return out_window(np) + max(1, count / (int)np->port->npeers) - 1;
+}
+
+static int in_memory(const struct ropcie_ntb_peer *np)
+{
+	return ntb_mw_count(np->port->ntb, np->pidx) - 1;
+}
+
+/* Without it everything goes through the lanes: no error. */
+static void map_memory(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	resource_size_t size;
+	phys_addr_t base;
+
+	/* A window whose sender translates it is not this end's to close. */
+	if (!ropcie_direct_placement || np->port->sender_translates ||
+	    out_memory(np) == out_window(np) ||
+	    ntb_peer_mw_get_addr(np->port->ntb, out_memory(np), &base, &size))
+		return;
+	np->memory_io = ioremap_wc(base, size);
+	peer->memory = (__force void *)np->memory_io;
+	peer->memory_size = size;
+}
+
+static int show_memory(struct ropcie_ntb_peer *np)
+{
+	return ntb_mw_set_trans(np->port->ntb, np->pidx, in_memory(np), 0,
+				np->memory_in);
+}
+
+static void hide_memory(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	int ret;
+
+	if (!peer->shows_memory)
+		return;
+	ret = ntb_mw_clear_trans(np->port->ntb, np->pidx, in_memory(np));
+	if (ret)
+		dev_err(&np->port->ntb->dev,
+			"the window that shows all memory to peer %u can not be closed: %d\n",
+			np->pidx, ret);
+}
+
+/*
+ * Has the peer a window as large as the memory, and can it be opened? A device that
+ * reaches less than there is would be given copies of pages.
+ */
+static void try_memory(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	struct device *dma = ntb_get_dma_dev(np->port->ntb);
+	resource_size_t align, size_align;
+
+	if (!peer->memory || in_memory(np) == in_window(np) ||
+	    ntb_mw_get_align(np->port->ntb, np->pidx, in_memory(np), &align,
+			     &size_align, &np->memory_in) ||
+	    np->memory_in < (u64)totalram_pages() << PAGE_SHIFT ||
+	    dma_get_mask(dma) < np->memory_in - 1)
+		return;
+	peer->shows_memory = !show_memory(np);
+	hide_memory(peer);
+}
+
+/**
+ * ropcie_ntb_shut() - the peer reaches the own memory no more
+ * @peer: peer whose link is lost
+ */
+void ropcie_ntb_shut(struct ropcie_peer *peer)
+{
+	hide_memory(peer);
 }
 
 /**
@@ -62,6 +143,7 @@ int ropcie_ntb_map_out(struct ropcie_peer *peer)
 	peer->out_size = size;
 	peer->out_phys = base;
 	peer->write_combining = true;
+	map_memory(peer);
 	return 0;
 }
 
@@ -74,6 +156,10 @@ void ropcie_ntb_unmap_out(struct ropcie_peer *peer)
 	np->io = NULL;
 	peer->out = NULL;
 	peer->out_phys = 0;
+	if (np->memory_io)
+		iounmap(np->memory_io);
+	np->memory_io = NULL;
+	peer->memory = NULL;
 }
 
 static void free_buf(struct ropcie_ntb_peer *np)
@@ -144,8 +230,10 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 		if (size > size_max || size < ropcie_window_min() ||
 		    size >= last)
 			break;
-		if (alloc_window(peer, size, align))
+		if (alloc_window(peer, size, align)) {
+			try_memory(peer);
 			return 0;
+		}
 		last = size;
 		want = size / 2;
 	} while (want >= ropcie_window_min());
@@ -167,6 +255,8 @@ void ropcie_ntb_close(struct ropcie_peer *peer)
 		ntb_peer_mw_clear_trans(ntb, np->pidx, out_window(np));
 	else
 		ntb_mw_clear_trans(ntb, np->pidx, in_window(np));
+	hide_memory(peer);
+	peer->shows_memory = false;
 	free_buf(np);
 	peer->in = NULL;
 }
@@ -180,9 +270,15 @@ void ropcie_ntb_close(struct ropcie_peer *peer)
 int ropcie_ntb_prepare(struct ropcie_peer *peer)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	int ret;
 
 	if (np->port->sender_translates)
 		return 0; /* the peer does, by the address among the words */
+	if (peer->shows_memory) {
+		ret = show_memory(np);
+		if (ret)
+			return ret;
+	}
 	return ntb_mw_set_trans(np->port->ntb, np->pidx, in_window(np),
 				np->dma, peer->in_size);
 }

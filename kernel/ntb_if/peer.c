@@ -11,6 +11,7 @@
  * address has arrived in the control page; records are received only after
  * the user has been told.
  */
+#include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
 #include <linux/ktime.h>
 #include <linux/random.h>
@@ -89,6 +90,52 @@ void ropcie_peer_fail(struct ropcie_peer *peer, int error)
 	WRITE_ONCE(peer->error, error);
 	ropcie_peer_kick(peer);
 }
+
+void ropcie_peer_give_up(struct ropcie_peer *peer)
+{
+	ropcie_peer_fail(peer, -ETIMEDOUT);
+}
+EXPORT_SYMBOL_GPL(ropcie_peer_give_up);
+
+unsigned int ropcie_peer_patience_ms(void)
+{
+	return ropcie_heartbeat_limit_ms;
+}
+EXPORT_SYMBOL_GPL(ropcie_peer_patience_ms);
+
+bool ropcie_peer_direct(const struct ropcie_peer *peer)
+{
+	return ropcie_peer_is_up(peer) &&
+	       (ropcie_link_features(&peer->link) & ROPCIE_FEAT_DIRECT);
+}
+EXPORT_SYMBOL_GPL(ropcie_peer_direct);
+
+int ropcie_peer_reach(struct ropcie_peer *peer, struct page *page, u64 *bus)
+{
+	struct device *dev = peer->adapter->backend->dma_dev(peer);
+	dma_addr_t dma = dma_map_page(dev, page, 0, PAGE_SIZE, DMA_FROM_DEVICE);
+
+	if (dma_mapping_error(dev, dma))
+		return -EIO;
+	*bus = dma;
+	return 0;
+}
+EXPORT_SYMBOL_GPL(ropcie_peer_reach);
+
+void ropcie_peer_unreach(struct ropcie_peer *peer, u64 bus)
+{
+	dma_unmap_page(peer->adapter->backend->dma_dev(peer), bus, PAGE_SIZE,
+		       DMA_FROM_DEVICE);
+}
+EXPORT_SYMBOL_GPL(ropcie_peer_unreach);
+
+void *ropcie_peer_map(const struct ropcie_peer *peer, u64 bus, u32 len)
+{
+	if (len > peer->memory_size || bus > peer->memory_size - len)
+		return NULL;
+	return peer->memory + bus;
+}
+EXPORT_SYMBOL_GPL(ropcie_peer_map);
 
 /*
  * The MAC address lies in one aligned word with two zero bytes, which is
@@ -214,6 +261,8 @@ static void peer_disconnect(struct ropcie_peer *peer)
 	/* Whoever looks at a lane without its lock is done with it. */
 	synchronize_rcu();
 	ropcie_dma_stop(peer);
+	if (a->backend->shut)
+		a->backend->shut(peer);
 	peer->lanes_set = false;
 	if (!was_up)
 		return;
@@ -276,6 +325,8 @@ static bool peer_link_ready(struct ropcie_peer *peer)
 					    peer->index, ret);
 		return false;
 	}
+	if (peer->memory && peer->shows_memory)
+		offer.features |= ROPCIE_FEAT_DIRECT;
 	ropcie_link_init(&peer->link, &offer, peer->out_size,
 			 ropcie_heartbeat_limit_ms, 2 * ropcie_heartbeat_ms);
 	peer->link_ready = true;

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0
+// RDMA WRITEs whose payload may go straight into the memory that they are for:
+// every byte is verified, the last one lands last, and none lands after the
+// owner has taken the memory, the right or the queue pair away, while the other
+// side writes all the time. One side writes, the other owns the memory.
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "failure.h"
+#include "pattern.h"
+#include "side.h"
+#include "verbs_util.h"
+
+namespace ropcie {
+namespace {
+
+constexpr size_t kKiB = 1024;
+constexpr size_t kMiB = 1024 * kKiB;
+constexpr size_t kRegion = 24 * kMiB;
+constexpr size_t kStream = 4 * kMiB;  // memory that is written all the time
+constexpr size_t kStreamWrite = 64 * kKiB;
+constexpr uint32_t kStreamDepth = 8;
+constexpr size_t kBatch = 12;
+constexpr uint8_t kGuard = 0xa5;
+constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+struct Target {
+  uint64_t addr;
+  uint32_t rkey;
+};
+
+// Payload bytes that this device has placed.
+uint64_t DirectBytes(const Side& side) {
+  std::ifstream file("/sys/class/infiniband/" + side.device +
+                     "/ports/1/hw_counters/tx_direct_bytes");
+  uint64_t bytes = 0;
+  Check(static_cast<bool>(file >> bytes), "no counter tx_direct_bytes");
+  return bytes;
+}
+
+void PostWrite(ibv_qp* qp, uint64_t wr_id, ibv_sge sge, const Target& to) {
+  ibv_send_wr wr{};
+  wr.wr_id = wr_id;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma.remote_addr = to.addr;
+  wr.wr.rdma.rkey = to.rkey;
+  ibv_send_wr* bad = nullptr;
+  CheckErrno(ibv_post_send(qp, &wr, &bad), "posting a WRITE");
+}
+
+QpConfig Config() {
+  QpConfig config;
+  config.access = kAccess;
+  config.cap.max_send_wr = 64;
+  return config;
+}
+
+// Both sides make the same batches from the seed.
+struct Message {
+  uint64_t number;
+  Piece to;
+};
+
+class Verified {
+ public:
+  explicit Verified(Side& side, const Device& device)
+      : side_(side),
+        random_(static_cast<uint32_t>(side.options.seed)),
+        pattern_(side.options.seed, kMiB + 5000),
+        arena_(device, kRegion, kAccess),
+        connection_(Connect(device, side, Config())),
+        peer_(side.channel.Exchange(Target{
+            arena_.mr() != nullptr ? reinterpret_cast<uint64_t>(arena_.At(0))
+                                   : 0,
+            arena_.mr()->rkey})) {}
+
+  void Run() {
+    const uint64_t before = DirectBytes(side_);
+    uint64_t bytes = 0;
+    const int batches = side_.options.rounds != 0 ? side_.options.rounds : 60;
+    for (int i = 0; i < batches; i++) {
+      bytes += OneBatch();
+    }
+    if (!side_.leads) {
+      return;
+    }
+    const uint64_t direct = DirectBytes(side_) - before;
+    std::cout << bytes << " bytes in WRITEs of all sizes are right, "
+              << direct * 100 / bytes << "% were placed\n";
+    Check(direct * 10 > bytes * 5, "only ", direct, " bytes of ", bytes,
+          " were placed");
+    Check(direct <= bytes, "more was placed than there is");
+  }
+
+ private:
+  size_t Length() {
+    constexpr std::array<size_t, 8> kNear = {4096,  8192,    16384, 65536,
+                                             32768, 1000000, kMiB,  80 * kKiB};
+    const size_t near = kNear[random_() % kNear.size()];
+    switch (random_() % 4) {
+      case 0:
+        return near;
+      case 1:
+        return near + random_() % 17 - 8;
+      case 2:
+        return 1 + random_() % 9000;
+      default:
+        return 1 + random_() % kMiB;
+    }
+  }
+
+  uint64_t OneBatch() {
+    std::vector<Message> batch;
+    uint64_t bytes = 0;
+    arena_.Clear();
+    for (size_t i = 0; i < kBatch; i++) {
+      const size_t length = Length();
+      const size_t misaligned = random_() % 2 != 0 ? random_() % 64 : 0;
+      const bool crossing = random_() % 4 == 0;
+      const Piece to = arena_.Take(length, misaligned, crossing);
+      batch.push_back({.number = number_++, .to = to});
+      bytes += length;
+    }
+    side_.channel.Barrier(++step_);  // the peer's memory is clean, too
+    if (side_.leads) {
+      Send(batch);
+    }
+    side_.channel.Barrier(++step_);
+    if (!side_.leads) {
+      for (const Message& message : batch) {
+        Check(std::memcmp(arena_.At(message.to.offset),
+                          pattern_.Bytes(message.number, 0),
+                          message.to.length) == 0,
+              "message ", message.number, " of ", message.to.length,
+              " bytes at ", message.to.offset, " is not what was written");
+      }
+      arena_.CheckGuards("the memory of WRITEs");
+    }
+    side_.channel.Barrier(++step_);
+    return bytes;
+  }
+
+  // From the same place of the own arena, which is as large.
+  void Send(const std::vector<Message>& batch) {
+    for (const Message& message : batch) {
+      std::copy_n(pattern_.Bytes(message.number, 0), message.to.length,
+                  arena_.At(message.to.offset));
+      PostWrite(connection_.qp.get(), message.number, arena_.Sge(message.to),
+                {peer_.addr + message.to.offset, peer_.rkey});
+    }
+    for (const ibv_wc& wc :
+         WaitFor(connection_.send_cq.get(), batch.size(),
+                 side_.options.timeout_s, "WRITEs of a batch")) {
+      CheckSuccess(wc, "a WRITE");
+    }
+  }
+
+  Side& side_;
+  std::mt19937 random_;
+  Pattern pattern_;
+  Arena arena_;
+  Connection connection_;
+  Target peer_;
+  uint64_t number_ = 1;
+  uint32_t step_ = 0;
+};
+
+// What the owner may take away.
+struct Owned {
+  const Device& device;
+  ibv_pd* pd;
+  uint8_t* memory;
+  uint8_t* other;
+  MrPtr mr;
+  Connection connection;
+};
+
+struct Way {
+  const char* name;
+  std::vector<ibv_wc_status> expected;  // of the first WRITE that fails
+  std::function<void(Owned*)> take_away;
+};
+
+void ModifyState(Owned* owned, ibv_qp_state state) {
+  ibv_qp_attr attr{};
+  attr.qp_state = state;
+  CheckErrno(ibv_modify_qp(owned->connection.qp.get(), &attr, IBV_QP_STATE),
+             "ibv_modify_qp");
+}
+
+const std::vector<Way>& Ways() {
+  static const std::vector<Way> ways = {
+      {"deregister",
+       {IBV_WC_REM_ACCESS_ERR},
+       [](Owned* owned) { owned->mr.reset(); }},
+      {"reregister",
+       {IBV_WC_REM_ACCESS_ERR},
+       [](Owned* owned) {
+         CheckErrno(
+             ibv_rereg_mr(owned->mr.get(), IBV_REREG_MR_CHANGE_TRANSLATION,
+                          owned->pd, owned->other, kStream, 0),
+             "ibv_rereg_mr");
+       }},
+      {"withdraw",
+       {IBV_WC_REM_INV_REQ_ERR},
+       [](Owned* owned) {
+         ibv_qp_attr attr{};
+         attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
+         CheckErrno(ibv_modify_qp(owned->connection.qp.get(), &attr,
+                                  IBV_QP_ACCESS_FLAGS),
+                    "taking REMOTE_WRITE away");
+       }},
+      {"error",
+       {IBV_WC_RETRY_EXC_ERR},
+       [](Owned* owned) { ModifyState(owned, IBV_QPS_ERR); }},
+      {"reset",
+       {IBV_WC_RETRY_EXC_ERR},
+       [](Owned* owned) { ModifyState(owned, IBV_QPS_RESET); }},
+      {"destroy",
+       {IBV_WC_RETRY_EXC_ERR},
+       [](Owned* owned) { owned->connection.qp.reset(); }},
+  };
+  return ways;
+}
+
+// WRITEs from one end of the peer's memory to the other until one fails.
+void WriteUntilItFails(Side& side, Connection* connection, const Arena& arena,
+                       const Piece& from, const Target& to, const Way& way) {
+  const ibv_sge sge = arena.Sge(from);
+  uint64_t sent = 0;
+  const auto post = [&] {
+    const uint64_t at = sent++ * kStreamWrite % kStream;
+    PostWrite(connection->qp.get(), sent, sge, {to.addr + at, to.rkey});
+  };
+  for (uint32_t i = 0; i < kStreamDepth; i++) {
+    post();
+  }
+  for (;;) {
+    const ibv_wc wc = WaitFor(connection->send_cq.get(), 1,
+                              side.options.timeout_s, way.name)[0];
+    if (wc.status != IBV_WC_SUCCESS) {
+      Check(
+          std::count(way.expected.begin(), way.expected.end(), wc.status) == 1,
+          way.name, ": a WRITE fails with ", ibv_wc_status_str(wc.status));
+      return;
+    }
+    post();
+  }
+}
+
+bool AnyWritten(const uint8_t* memory) {
+  const volatile uint8_t* at = memory + kStream - 1;
+  return *at != kGuard;
+}
+
+void CheckUntouched(const uint8_t* memory, const char* when) {
+  const uint8_t* end = memory + kStream;
+  const uint8_t* at =
+      std::find_if(memory, end, [](uint8_t byte) { return byte != kGuard; });
+  Check(at == end, when, ": byte ", at - memory,
+        " was written after it was taken away");
+}
+
+void OneWay(Side& side, const Device& device, const Way& way) {
+  Arena arena(device, 2 * kStream);
+  const Piece source = arena.Take(kStreamWrite, 0, false);
+  std::memset(arena.At(source.offset), 0x11, kStreamWrite);
+  auto memory = std::make_unique<uint8_t[]>(kStream);
+  auto other = std::make_unique<uint8_t[]>(kStream);
+  std::memset(memory.get(), kGuard, kStream);
+  std::memset(other.get(), kGuard, kStream);
+  Owned owned{.device = device,
+              .pd = device.pd.get(),
+              .memory = memory.get(),
+              .other = other.get(),
+              .mr = RegisterMr(device, memory.get(), kStream, kAccess),
+              .connection = Connect(device, side, Config())};
+  const Target peer = side.channel.Exchange(
+      Target{reinterpret_cast<uint64_t>(memory.get()), owned.mr->rkey});
+  const uint64_t before = DirectBytes(side);
+  if (side.leads) {
+    WriteUntilItFails(side, &owned.connection, arena, source, peer, way);
+    Check(DirectBytes(side) != before, way.name, ": nothing was placed");
+  } else {
+    // All of it twice: then the peer has been given the memory.
+    for (int lap = 0; lap < 3; lap++) {
+      while (!AnyWritten(memory.get())) {
+        std::this_thread::yield();
+      }
+      std::memset(memory.get(), kGuard, kStream);
+    }
+    way.take_away(&owned);
+    std::memset(memory.get(), kGuard, kStream);
+  }
+  side.channel.Barrier(100);
+  if (!side.leads) {
+    CheckUntouched(memory.get(), way.name);
+  }
+  side.channel.Barrier(101);
+}
+
+// The end of a message is there: so is all of it.
+void LastWordLast(Side& side, const Device& device) {
+  constexpr size_t kLength = 64 * kKiB - 24;
+  constexpr int kMessages = 300;
+  Arena arena(device, 4 * kLength, kAccess);
+  const Piece piece = arena.Take(kLength, 8, false);
+  uint8_t* const bytes = arena.At(piece.offset);
+  std::memset(bytes, 0, kLength);
+  const Connection connection = Connect(device, side, Config());
+  const Target peer = side.channel.Exchange(
+      Target{reinterpret_cast<uint64_t>(bytes), arena.mr()->rkey});
+  for (int i = 1; i <= kMessages; i++) {
+    const auto value = static_cast<uint8_t>(i % 251 + 1);
+    if (side.leads) {
+      std::memset(bytes, value, kLength);
+      PostWrite(connection.qp.get(), i, arena.Sge(piece), peer);
+      WaitForSuccess(connection.send_cq.get(), side.options.timeout_s,
+                     "a WRITE that is polled");
+    } else {
+      const volatile uint8_t* last = bytes + kLength - 1;
+      while (*last != value) {
+      }
+      std::atomic_thread_fence(std::memory_order_acquire);
+      Check(std::all_of(bytes, bytes + kLength,
+                        [&](uint8_t byte) { return byte == value; }),
+            "message ", i, " has its end, but not all of it");
+    }
+    side.channel.Barrier(1000 + i);
+  }
+}
+
+void Run(Side& side) {
+  const Device device = OpenDevice(side);
+  Verified(side, device).Run();
+  LastWordLast(side, device);
+  if (side.leads) {
+    std::cout << "the end of a message lands last\n";
+  }
+  for (const Way& way : Ways()) {
+    for (int round = 0; round < (side.options.quick ? 1 : 3); round++) {
+      OneWay(side, device, way);
+    }
+    if (side.leads) {
+      std::cout << way.name << ": nothing was written afterwards\n";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ropcie
+
+int main(int argc, char** argv) {
+  return ropcie::RunProgram(argc, argv, "direct placement of WRITEs, verified",
+                            ropcie::Run);
+}
