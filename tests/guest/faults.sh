@@ -150,7 +150,7 @@ lose_device() {
 	[ "$NODE" != "$who" ] || role=--loses-device
 	rop_faults --rounds 1 $role --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
-	retry $((2 * patience)) runs 1 || fail "no traffic before $take $*: $(<"$faults_log")"
+	await_round 1 "$test" "before $take $*"
 	meet
 	if [ "$NODE" = "$who" ]; then
 		sleep "0.$((RANDOM % 5))"

@@ -64,7 +64,7 @@ die() {
 		[ "$NODES" = 2 ] || others=(--port-stays)
 		with_victim rop_faults --rounds 1 --peer-may-die "${others[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 		test=$!
-		retry $((2 * patience)) runs 1 || fail "no traffic before $way: $(<"$faults_log")"
+		await_round 1 "$test" "before $way"
 	fi
 	lab-barrier "dies-$1"
 	if is_victim; then

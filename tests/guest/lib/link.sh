@@ -34,9 +34,16 @@ cut_for() {
 	echo up >"$cable"
 }
 
-# runs N: rop_faults is in its round N, with traffic.
+# await_round N PROCESS WHEN: rop_faults is in its round N, with traffic. Its own limit of
+# time says better what is missing.
 runs() {
-	[ "$(grep -c running "$faults_log")" -ge "$1" ]
+	[ "$(grep -c running "$faults_log")" -ge "$1" ] || ended "$2"
+}
+
+await_round() {
+	retry $((3 * patience)) runs "$1" "$2" || true
+	[ "$(grep -c running "$faults_log")" -ge "$1" ] ||
+		fail "no traffic $3: $(<"$faults_log")"
 }
 
 # expect_noticed LEAST MOST TURNS: each queue pair of rop_faults with each peer had its
@@ -74,7 +81,7 @@ lose() {
 	rop_faults --rounds "$3" "${others[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
 	for ((turn = 1; turn <= (NODE == ${4:-1} ? $3 : 0); turn++)); do
-		retry $((2 * patience)) runs "$turn" || fail "no traffic in turn $turn: $(<"$faults_log")"
+		await_round "$turn" "$test" "in turn $turn"
 		sleep "0.$((RANDOM % 5))"
 		cut_for "$1" "$2"
 	done
