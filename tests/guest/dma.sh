@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --smp 2
+# lab: --nodes 2 --smp 2 -- 1 traffic lent failing stuck cut_off killed measured
 # lab-long: --nodes 2 --smp 2 --timeout 7200 -- 10
 # lab-kernels: all
 #
-# dma.sh [TURNS [WAYS]]: large payloads go by a DMA engine (dma_dummy), which is slow, does not
+# dma.sh [TURNS [WAY...]]: large payloads go by a DMA engine (dma_dummy), which is slow, does not
 # keep their order, fails, refuses or gets stuck, and leaves rubbish in the peer's memory
 # until each copy is done; small ones by the processor meanwhile, in the same lanes. All
 # that arrives is verified, so a record that is seen before its payload is there fails
@@ -17,6 +17,8 @@
 . "$(dirname "$0")/lib/link.sh"
 
 turns=${1:-1}
+ways=("${@:2}")
+[ $# -ge 2 ] || ways=(traffic perftest kernel lent failing stuck cut_off killed unload measured)
 port=18515
 dummy=/sys/kernel/debug/dma_dummy
 threshold=/sys/module/ropcie_ntb_if/parameters/dma_threshold
@@ -96,10 +98,8 @@ traffic() {
 	expect_engine "from 4096 bytes"
 	knobs delay_us=2000 random_us=3000
 	by_dma rop_traffic --quick --timeout $((2 * patience))
-	by_dma rop_sendrecv --rounds 2
-	knobs delay_us=500 random_us=5000 unordered=1
-	by_dma rop_traffic --quick --timeout $((2 * patience))
 	restart_link 1
+	knobs delay_us=500 random_us=5000 unordered=1
 	by_dma rop_traffic --quick --timeout $((2 * patience))
 	knobs delay_us=200
 	by_dma rop_errors --timeout $((2 * patience))
@@ -157,7 +157,7 @@ failing() {
 	local how before
 
 	restart_link 4096
-	for how in "fail_every=3 delay_us=1000" refuse_every=2 "refuse_every=5 fail_every=4 unordered=1 random_us=4000"; do
+	for how in "fail_every=3 delay_us=1000" "refuse_every=5 fail_every=4 unordered=1 random_us=4000"; do
 		before=$(counted dma_fallbacks)
 		# shellcheck disable=SC2086 # words
 		knobs $how
@@ -276,7 +276,13 @@ measured() {
 	restart_link -1
 	expect_engine "not used: the processor is faster"
 	knobs instant=1
-	restart_link -1
+	# On a busy machine that may take more than one try.
+	for try in 1 2 3 4 5; do
+		restart_link -1
+		state | grep -q ", measured$" || touch "$LAB_OUT/slower.$try"
+		meet
+		[ -e "$LAB_OUT/slower.$try" ] || break
+	done
 	expect_engine "from [0-9]+ bytes, measured"
 	knobs
 	by_dma rop_traffic --quick
@@ -288,7 +294,7 @@ measured() {
 insmod "$MODDIR"/*/dma_dummy.ko || fail "insmod dma_dummy"
 none
 for ((turn = 1; turn <= turns; turn++)); do
-	for way in ${2:-traffic perftest kernel lent failing stuck cut_off killed unload measured}; do
+	for way in "${ways[@]}"; do
 		meet
 		$way
 		expect_idle "$way"

@@ -178,8 +178,9 @@ static void dd_issue(struct dma_chan *chan)
 	list_splice_tail_init(&c->submitted,
 			      READ_ONCE(dd_instant) ? &instant : &c->issued);
 	spin_unlock_bh(&c->lock);
+	if (list_empty(&instant))
+		wake_up_process(c->thread);
 	dd_pretend(&instant);
-	wake_up_process(c->thread);
 }
 
 /* Nobody waits for it with this. */
