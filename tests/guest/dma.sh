@@ -225,7 +225,8 @@ cut_off() {
 
 killed() {
 	restart_link 4096
-	knobs delay_us=5000 random_us=20000
+	# Slower, and queue pairs would end for want of an answer.
+	knobs delay_us=500 random_us=4000
 	start_hog 8
 	meet
 	retry "$patience" copies_pend || fail "nothing is copied"
