@@ -249,7 +249,7 @@ doorbells() {
 			rop_traffic --quick --seed "$turn" --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
 				fail "traffic, doorbells: $how: $(<"$faults_log")"
 			# It sleeps for every message.
-			rop_events --rounds 50 --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
+			rop_events --rounds 20 --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
 				fail "events, doorbells: $how: $(<"$faults_log")"
 			exchange_with $((3 - NODE))
 			start_hog 4
