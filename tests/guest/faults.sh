@@ -240,10 +240,11 @@ spoil() {
 }
 
 doorbells() {
-	local turn how
+	local turn how hows=("lose 1" "delay 20" double "spurious 1")
 
+	[ "$turns" = 1 ] || hows+=("lose 3")
 	for ((turn = 1; turn <= turns; turn++)); do
-		for how in "lose 1" "lose 3" "delay 20" double "spurious 1"; do
+		for how in "${hows[@]}"; do
 			# shellcheck disable=SC2086 # two words
 			spoil $how
 			rop_traffic --quick --seed "$turn" --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
