@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --smp 2 -- 1 traffic lent failing stuck cut_off killed measured
+# lab: --nodes 2 --smp 2 -- 1 traffic lent stuck killed
 # lab-long: --nodes 2 --smp 2 --timeout 7200 -- 10
 # lab-kernels: all
 #
@@ -114,8 +114,10 @@ traffic() {
 	restart_link 1
 	knobs delay_us=500 random_us=5000 unordered=1
 	by_dma rop_traffic --quick --timeout $((2 * patience))
-	knobs delay_us=200
-	by_dma rop_errors --timeout $((2 * patience))
+	if [ "$turns" -gt 1 ]; then
+		knobs delay_us=200
+		by_dma rop_errors --timeout $((2 * patience))
+	fi
 	pass "verified traffic over a slow engine"
 }
 
