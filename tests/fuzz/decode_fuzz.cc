@@ -20,7 +20,9 @@ void Slot(const uint8_t* data) {
     return;
   }
   FUZZ_CHECK(hdr.op > 0 && hdr.op < ROPCIE_OP_END);
-  FUZZ_CHECK(hdr.frag_len <= hdr.msg_len && hdr.frag_len <= ROPCIE_MAX_FRAG);
+  // The payload of a grant is where its bytes lie.
+  FUZZ_CHECK(hdr.frag_len <= hdr.msg_len || hdr.op == ROPCIE_OP_GRANT);
+  FUZZ_CHECK(hdr.frag_len <= ROPCIE_MAX_FRAG);
   FUZZ_CHECK(hdr.msg_len <= ROPCIE_MAX_MSG);
   FUZZ_CHECK(hdr.psn <= ROPCIE_PSN_MASK);
   FUZZ_CHECK(ropcie_hdr_ring_len(&hdr) <= ROPCIE_MAX_FRAG);
