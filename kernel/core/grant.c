@@ -26,7 +26,8 @@ u32 ropcie_grant_piece(const struct ropcie_mr_core *mr, u64 addr, u64 *first)
 	return (u32)(to - from);
 }
 
-int ropcie_grant_give(struct ropcie_grants *out, u32 key, u64 addr, u32 len)
+int ropcie_grant_give(struct ropcie_grants *out, u32 key, bool sink, u64 addr,
+		      u32 len)
 {
 	int i;
 
@@ -42,9 +43,11 @@ int ropcie_grant_give(struct ropcie_grants *out, u32 key, u64 addr, u32 len)
 		memset(g, 0, sizeof(*g));
 		g->id = out->next_id;
 		g->key = key;
+		g->sink = sink;
 		g->addr = addr;
 		g->len = len;
 		out->num++;
+		out->sinks += sink;
 		return i;
 	}
 	return -1;
@@ -87,6 +90,7 @@ int ropcie_grant_take_back(struct ropcie_grants *out, u32 id)
 			continue;
 		g->id = 0;
 		out->num--;
+		out->sinks -= g->sink;
 		return i;
 	}
 	return -1;
@@ -101,7 +105,7 @@ static bool contains(u64 first, u64 have, u64 addr, u32 len)
 }
 
 bool ropcie_grant_covers(const struct ropcie_grants *out, u32 id, u32 key,
-			 u64 addr, u32 len)
+			 bool sink, u64 addr, u32 len)
 {
 	u32 i;
 
@@ -109,7 +113,7 @@ bool ropcie_grant_covers(const struct ropcie_grants *out, u32 id, u32 key,
 		const struct ropcie_grant *g = &out->grant[i];
 
 		if (g->id && g->id == id)
-			return g->key == key &&
+			return g->key == key && g->sink == sink &&
 			       contains(g->addr, g->len, addr, len);
 	}
 	return false;
@@ -122,8 +126,8 @@ void ropcie_holds_init(struct ropcie_holds *in, u32 seed)
 	in->credit = CREDIT_MAX;
 }
 
-struct ropcie_hold *ropcie_hold_find(struct ropcie_holds *in, u32 key, u64 addr,
-				     u32 len)
+struct ropcie_hold *ropcie_hold_find(struct ropcie_holds *in, u32 key, bool sink,
+				     u64 addr, u32 len)
 {
 	u32 i;
 
@@ -131,6 +135,7 @@ struct ropcie_hold *ropcie_hold_find(struct ropcie_holds *in, u32 key, u64 addr,
 		struct ropcie_hold *h = &in->hold[i];
 
 		if (h->state == ROPCIE_HOLD_GRANTED && h->mr.key == key &&
+		    h->sink == sink &&
 		    contains(h->mr.iova, h->mr.length, addr, len)) {
 			h->used = ++in->clock;
 			return h;
@@ -187,12 +192,13 @@ bool ropcie_hold_wants(struct ropcie_holds *in)
 	return true;
 }
 
-u32 ropcie_hold_ask(struct ropcie_holds *in, u32 key, u64 addr)
+u32 ropcie_hold_ask(struct ropcie_holds *in, u32 key, bool sink, u64 addr)
 {
 	in->asked = find_room(in);
 	in->asked->state = ROPCIE_HOLD_ASKED;
 	in->question = ropcie_psn_add(in->question, 1);
 	in->key = key;
+	in->sink = sink;
 	in->addr = addr;
 	in->credit -= ASK_COST;
 	in->ever = true;
@@ -242,6 +248,7 @@ void ropcie_hold_fill(struct ropcie_holds *in, const struct ropcie_hdr *hdr,
 	memset(h, 0, sizeof(*h));
 	h->id = hdr->imm;
 	h->state = pages ? ROPCIE_HOLD_GRANTED : ROPCIE_HOLD_RETURNING;
+	h->sink = in->sink;
 	h->used = ++in->clock;
 	h->mr.key = hdr->rkey;
 	h->mr.iova = hdr->addr;

@@ -32,6 +32,7 @@
  * struct ropcie_grant - a grant that was given
  * @id: its number, or 0
  * @key: key of the region
+ * @sink: it is for answers to READs, and else for WRITEs
  * @addr: first byte, as @key names it
  * @len: bytes
  * @revoked: it is to be returned
@@ -40,6 +41,7 @@
 struct ropcie_grant {
 	u32 id;
 	u32 key;
+	bool sink;
 	u64 addr;
 	u32 len;
 	bool revoked;
@@ -50,12 +52,14 @@ struct ropcie_grant {
  * struct ropcie_grants - what an owner has given to one peer's queue pair
  * @grant: grants
  * @num: how many there are
+ * @sinks: those of them that are for answers to READs
  * @next_id: number of the next
  * @closed: no more are given
  */
 struct ropcie_grants {
 	struct ropcie_grant grant[ROPCIE_GRANTS];
 	u32 num;
+	u32 sinks;
 	u32 next_id;
 	bool closed;
 };
@@ -85,12 +89,14 @@ u32 ropcie_grant_piece(const struct ropcie_mr_core *mr, u64 addr, u64 *first);
  * ropcie_grant_give() - a new grant
  * @out: grants
  * @key: key of the region
+ * @sink: for answers to READs, not for WRITEs
  * @addr: first byte
  * @len: bytes
  *
  * Return: its place in @out->grant, or -1 when it is refused.
  */
-int ropcie_grant_give(struct ropcie_grants *out, u32 key, u64 addr, u32 len);
+int ropcie_grant_give(struct ropcie_grants *out, u32 key, bool sink, u64 addr,
+		      u32 len);
 
 /**
  * ropcie_grant_revoke() - take grants back: they are still used until returned
@@ -118,12 +124,13 @@ int ropcie_grant_take_back(struct ropcie_grants *out, u32 id);
  * ropcie_grant_covers() - may a payload have been placed by this grant?
  * @out: grants
  * @id: what the peer says
- * @key: key that the WRITE names
+ * @key: key that the WRITE names, or the READ's list
+ * @sink: it answers a READ
  * @addr: first byte
  * @len: bytes, at least one
  */
 bool ropcie_grant_covers(const struct ropcie_grants *out, u32 id, u32 key,
-			 u64 addr, u32 len);
+			 bool sink, u64 addr, u32 len);
 
 enum ropcie_hold_state {
 	ROPCIE_HOLD_FREE,
@@ -136,6 +143,7 @@ enum ropcie_hold_state {
  * struct ropcie_hold - a grant that is held
  * @state: enum ropcie_hold_state
  * @id: its number
+ * @sink: it is for answers to READs, and else for WRITEs
  * @used: when it was used last
  * @mr: the memory, as a region: addresses as @mr.key names them, and pages where
  *	it is reached
@@ -143,6 +151,7 @@ enum ropcie_hold_state {
 struct ropcie_hold {
 	enum ropcie_hold_state state;
 	u32 id;
+	bool sink;
 	u64 used;
 	struct ropcie_mr_core mr;
 };
@@ -155,6 +164,7 @@ struct ropcie_hold {
  * @waits: WRITEs since then
  * @question: number of the last question, 24 bits
  * @key: what it was for
+ * @sink: what it was for
  * @addr: what it was for
  * @credit: what may be spent on questions
  * @ever: something was asked in this life
@@ -167,6 +177,7 @@ struct ropcie_holds {
 	u32 waits;
 	u32 question;
 	u32 key;
+	bool sink;
 	u64 addr;
 	u32 credit;
 	bool ever;
@@ -183,14 +194,15 @@ void ropcie_holds_init(struct ropcie_holds *in, u32 seed);
 /**
  * ropcie_hold_find() - the grant by which a payload may be placed
  * @in: grants
- * @key: key that the WRITE names
+ * @key: key that the WRITE names, or the READ's list
+ * @sink: it answers a READ
  * @addr: first byte
  * @len: bytes, at least one
  *
  * Return: grant, or NULL.
  */
-struct ropcie_hold *ropcie_hold_find(struct ropcie_holds *in, u32 key, u64 addr,
-				     u32 len);
+struct ropcie_hold *ropcie_hold_find(struct ropcie_holds *in, u32 key, bool sink,
+				     u64 addr, u32 len);
 
 /* That many bytes were placed: it pays for questions. */
 void ropcie_hold_used(struct ropcie_holds *in, u32 bytes);
@@ -210,11 +222,12 @@ bool ropcie_hold_wants(struct ropcie_holds *in);
  * ropcie_hold_ask() - the question of ropcie_hold_wants() is being sent
  * @in: grants; nothing is to be returned
  * @key: key of the region
+ * @sink: for answers to READs, not for WRITEs
  * @addr: address that is of interest
  *
  * Return: number of the question; the owner repeats it.
  */
-u32 ropcie_hold_ask(struct ropcie_holds *in, u32 key, u64 addr);
+u32 ropcie_hold_ask(struct ropcie_holds *in, u32 key, bool sink, u64 addr);
 
 /**
  * ropcie_hold_expects() - is this the answer to the question?

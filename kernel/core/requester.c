@@ -262,8 +262,9 @@ void ropcie_req_sent(struct ropcie_requester *req,
 	if (ropcie_psn_diff(req->psn, req->max_psn) > 0)
 		req->max_psn = req->psn;
 	/* What is placed has waited for all before: 24 bits are not outrun. */
-	req->laned_psn = rec->hdr.flags & ROPCIE_F_PLACED ? req->acked_psn :
-							    req->psn;
+	req->laned_psn = rec->hdr.op == ROPCIE_OP_WRITE &&
+					 (rec->hdr.flags & ROPCIE_F_PLACED) ?
+				 req->acked_psn : req->psn;
 	if (rec->last) {
 		req->next++;
 		req->off = 0;
@@ -285,8 +286,36 @@ void ropcie_req_sent(struct ropcie_requester *req,
 bool ropcie_req_may_place(const struct ropcie_requester *req,
 			  const struct ropcie_req_rec *rec)
 {
-	return !req->attr.unreliable && rec->hdr.op == ROPCIE_OP_WRITE &&
-	       rec->hdr.frag_len && req->psn == req->max_psn;
+	if (req->attr.unreliable || req->psn != req->max_psn)
+		return false;
+	if (rec->hdr.op == ROPCIE_OP_READ)
+		return rec->hdr.msg_len;
+	return rec->hdr.op == ROPCIE_OP_WRITE && rec->hdr.frag_len;
+}
+
+void ropcie_req_name_sink(struct ropcie_req_rec *rec)
+{
+	rec->hdr.flags |= ROPCIE_F_PLACED;
+	rec->hdr.sink_key = rec->wqe->sge[0].lkey;
+	rec->hdr.sink_addr = rec->wqe->sge[0].addr;
+}
+
+bool ropcie_req_awaits(const struct ropcie_requester *req, u32 key, u64 addr)
+{
+	const struct ropcie_send_wqe *wqe;
+	u32 idx = req->fetch, left = req->fetches;
+
+	for (; left; idx++) {
+		wqe = wqe_at(req, idx);
+		if (!ropcie_op_fetches(wqe->op))
+			continue;
+		left--;
+		if (wqe->op == ROPCIE_OP_READ && wqe->num_sge == 1 &&
+		    wqe->sge[0].lkey == key &&
+		    addr - wqe->sge[0].addr < wqe->length)
+			return true;
+	}
+	return false;
 }
 
 void ropcie_req_stuck(struct ropcie_requester *req, u64 now)

@@ -312,16 +312,31 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 					struct ropcie_req_rec *rec);
 
 /**
- * ropcie_req_may_place() - may this record's payload go past the lane?
+ * ropcie_req_may_place() - may this record's payload go past the lane, or that of
+ * its answers?
  * @req: requester
  * @rec: result of ropcie_req_next()
  *
- * Only that of a WRITE which is sent for the first time. One that is repeated may
- * have been executed, and its memory be in use. Is it not @ropcie_req_clear(), it
- * has to wait, or to go through the lane.
+ * Only that of a WRITE or READ which is sent for the first time. One that is
+ * repeated may have been executed, and its memory be in use. Is it not
+ * @ropcie_req_clear(), a WRITE has to wait, or to go through the lane.
  */
 bool ropcie_req_may_place(const struct ropcie_requester *req,
 			  const struct ropcie_req_rec *rec);
+
+/**
+ * ropcie_req_name_sink() - let the answers to a READ be placed
+ * @rec: READ with one entry in its list
+ */
+void ropcie_req_name_sink(struct ropcie_req_rec *rec);
+
+/**
+ * ropcie_req_awaits() - is a READ's answer due at this address?
+ * @req: requester
+ * @key: key that the READ's only entry has
+ * @addr: address
+ */
+bool ropcie_req_awaits(const struct ropcie_requester *req, u32 key, u64 addr);
 
 /*
  * Nothing that the other end has yet to take from the lane comes before what is

@@ -126,6 +126,16 @@ static bool same_fetch(const struct ropcie_rsp_fetch *f,
 }
 
 /*
+ * What is answered again may have arrived, and its memory be in use: from @idx on no
+ * answer is placed any more.
+ */
+static void lane_answers(struct ropcie_responder *rsp, u32 idx)
+{
+	for (; idx != rsp->fetch_head; idx++)
+		fetch_at(rsp, idx)->hdr.flags &= (u8)~ROPCIE_F_PLACED;
+}
+
+/*
  * A READ or an atomic comes again. Answer it again, a READ from there on, and
  * all that came behind it; an atomic is not executed twice (IBTA 9.4.5). What
  * is not answered yet will be anyway.
@@ -139,6 +149,7 @@ static void repeat_fetch(struct ropcie_responder *rsp,
 
 	if (fetch_pending(rsp) && same_fetch(f, hdr, &off)) {
 		f->off = min_t(u32, f->off, off);
+		lane_answers(rsp, idx);
 		return;
 	}
 	while (left && !same_fetch(fetch_at(rsp, idx - 1), hdr, &off)) {
@@ -149,6 +160,7 @@ static void repeat_fetch(struct ropcie_responder *rsp,
 		return;
 	rsp->fetch_next = --idx;
 	fetch_at(rsp, idx)->off = off;
+	lane_answers(rsp, idx);
 	while (++idx != rsp->fetch_head)
 		fetch_at(rsp, idx)->off = 0;
 }
@@ -284,7 +296,7 @@ unreliable_request(struct ropcie_responder *rsp, const struct ropcie_hdr *hdr,
 
 	rsp->epsn = ropcie_psn_add(hdr->psn, 1);
 	if (!allowed(rsp, hdr->op) || ropcie_op_reliable(hdr->op) ||
-	    (hdr->flags & ROPCIE_F_INV) || hdr->srqn)
+	    (hdr->flags & (ROPCIE_F_INV | ROPCIE_F_PLACED)) || hdr->srqn)
 		return pass_over(rsp);
 	if (!first && (!expected || !continues(rsp, hdr)))
 		return pass_over(rsp);
@@ -412,6 +424,10 @@ static void fetch_answer(struct ropcie_responder *rsp, struct ropcie_hdr *hdr)
 	hdr->addr = f->hdr.addr + f->off;
 	hdr->rkey = f->hdr.rkey;
 	hdr->srqn = f->hdr.srqn;
+	if (f->hdr.flags & ROPCIE_F_PLACED) {
+		hdr->sink_key = f->hdr.sink_key;
+		hdr->sink_addr = f->hdr.sink_addr + f->off;
+	}
 }
 
 /*

@@ -294,7 +294,8 @@ static inline bool ropcie_rsp_names_srq(const struct ropcie_responder *rsp,
  * @rsp: responder
  * @ready: receives in the queue, not counting one in use
  * @hdr: result; mq is the response queue of the other end. Its payload is
- *	hdr->frag_len bytes at hdr->addr of the memory that hdr->rkey names
+ *	hdr->frag_len bytes at hdr->addr of the memory that hdr->rkey names; it may be
+ *	placed at hdr->sink_addr of what hdr->sink_key names, unless that is 0
  */
 void ropcie_rsp_answer(struct ropcie_responder *rsp, u32 ready,
 		       struct ropcie_hdr *hdr);

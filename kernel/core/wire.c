@@ -57,6 +57,7 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 		.operands = OPERANDS_RETH,
 	},
 	[ROPCIE_OP_READ] = {
+		.flags = ROPCIE_F_PLACED,
 		.queue_pair = true,
 		.srq = true,
 		.dir = ROPCIE_MQ_REQUEST,
@@ -75,7 +76,7 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 		.operands = OPERANDS_ATOMIC,
 	},
 	[ROPCIE_OP_READ_RESP] = {
-		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST,
+		.flags = ROPCIE_F_FIRST | ROPCIE_F_LAST | ROPCIE_F_PLACED,
 		.fragments = true,
 		.queue_pair = true,
 		.dir = ROPCIE_MQ_RESPONSE,
@@ -138,6 +139,17 @@ static u64 get_u64(const __le32 *from)
 	return le32_to_cpu(from[0]) | (u64)le32_to_cpu(from[1]) << 32;
 }
 
+static void encode_placed(const struct ropcie_hdr *hdr,
+			  struct ropcie_slot *slot)
+{
+	if (hdr->op != ROPCIE_OP_READ) {
+		slot->grant = cpu_to_le32(hdr->grant);
+		return;
+	}
+	put_u64(slot->reth.sink_addr, hdr->sink_addr);
+	slot->reth.sink_key = cpu_to_le32(hdr->sink_key);
+}
+
 void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 {
 	memset(slot, 0, sizeof(*slot));
@@ -164,8 +176,6 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 	case OPERANDS_RETH:
 		slot->reth.rkey = cpu_to_le32(hdr->rkey);
 		put_u64(slot->reth.addr, hdr->addr);
-		if (hdr->flags & ROPCIE_F_PLACED)
-			slot->reth.grant = cpu_to_le32(hdr->grant);
 		break;
 	case OPERANDS_ORIG:
 		put_u64(slot->orig, hdr->orig);
@@ -176,6 +186,8 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 		slot->deth.vlan = cpu_to_le16(hdr->vlan);
 		break;
 	}
+	if (hdr->flags & ROPCIE_F_PLACED)
+		encode_placed(hdr, slot);
 }
 
 static bool zero(const u8 *bytes, size_t len)
@@ -204,15 +216,29 @@ static int decode_aeth(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 	return zero(slot->aeth.rsvd, sizeof(slot->aeth.rsvd)) ? 0 : -EBADMSG;
 }
 
-/* Where the payload of a WRITE could be is the grant that it was placed by. */
+/*
+ * Where the payload could be is the grant that it was placed by; in a READ, where its
+ * answers go.
+ */
 static int decode_placed(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 {
-	hdr->grant = le32_to_cpu(slot->reth.grant);
-	if (!hdr->grant || !hdr->frag_len)
-		return -EBADMSG;
-	return zero(slot->reth.inl + sizeof(slot->reth.grant),
-		    sizeof(slot->reth.inl) - sizeof(slot->reth.grant)) ?
-		       0 : -EBADMSG;
+	size_t len = hdr->op == ROPCIE_OP_READ_RESP ? sizeof(slot->inl) :
+						      sizeof(slot->reth.inl);
+	size_t used = sizeof(slot->grant);
+
+	if (hdr->op == ROPCIE_OP_READ) {
+		hdr->sink_addr = get_u64(slot->reth.sink_addr);
+		hdr->sink_key = le32_to_cpu(slot->reth.sink_key);
+		used = sizeof(slot->reth.sink_addr) +
+		       sizeof(slot->reth.sink_key);
+		if (!hdr->msg_len)
+			return -EBADMSG;
+	} else {
+		hdr->grant = le32_to_cpu(slot->grant);
+		if (!hdr->grant || !hdr->frag_len)
+			return -EBADMSG;
+	}
+	return zero(slot->inl + used, len - used) ? 0 : -EBADMSG;
 }
 
 static int decode_deth(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
@@ -262,6 +288,8 @@ static int decode_operands(const struct ropcie_slot *slot,
 			    sizeof(slot->inl) - sizeof(slot->orig)) ?
 			       0 : -EBADMSG;
 	default:
+		if (hdr->flags & ROPCIE_F_PLACED)
+			return decode_placed(slot, hdr);
 		return payload || zero(slot->inl, sizeof(slot->inl)) ?
 			       0 : -EBADMSG;
 	}
@@ -325,7 +353,7 @@ static int check_grant(const struct ropcie_hdr *hdr)
 		if (hdr->frag_len || hdr->msg_len)
 			return -EBADMSG;
 		if (hdr->op == ROPCIE_OP_ASK)
-			return hdr->imm ? -EBADMSG : 0;
+			return hdr->imm > ROPCIE_ASK_SINK ? -EBADMSG : 0;
 		/* What is returned may be all that there is. */
 		if (hdr->op == ROPCIE_OP_REVOKE && !hdr->imm)
 			return -EBADMSG;

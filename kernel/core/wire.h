@@ -46,6 +46,10 @@
 #define ROPCIE_GRANT_PAGES                                                     \
 	((ROPCIE_GRANT_PIECE + ROPCIE_MAX_FRAG) / ROPCIE_GRANT_PAGE)
 
+/* What an ASK is for: the target of a WRITE, or where a READ's answers go. */
+#define ROPCIE_ASK_TARGET 0
+#define ROPCIE_ASK_SINK 1
+
 /**
  * enum ropcie_op - what a record is
  * @ROPCIE_OP_SEND: a fragment of a SEND message; payload in slot or ring
@@ -61,7 +65,7 @@
  *	receive gets, the GRH first
  * @ROPCIE_OP_ATOMIC_WRITE: a WRITE of 8 aligned bytes, which nobody sees half
  *	done (IBTA annex A19)
- * @ROPCIE_OP_ASK: asks where memory lies that a WRITE named (grant.h); this and
+ * @ROPCIE_OP_ASK: asks where memory lies that a WRITE or READ named (grant.h); this and
  *	what follows has no place in the sequence of requests and answers
  * @ROPCIE_OP_GRANT: the answer: bus addresses, or none
  * @ROPCIE_OP_REVOKE: takes a grant back
@@ -96,7 +100,7 @@ enum ropcie_op {
 #define ROPCIE_F_SOLICITED BIT(3) /* solicited event (IBTA BTH.SE) */
 #define ROPCIE_F_ACKREQ BIT(4) /* the responder must acknowledge */
 #define ROPCIE_F_INV BIT(5) /* imm holds a key to invalidate */
-#define ROPCIE_F_PLACED BIT(6) /* the payload is in its place already */
+#define ROPCIE_F_PLACED BIT(6) /* the payload is, or that of the answer may be, placed */
 
 /**
  * enum ropcie_syndrome - what an ACK record says (IBTA 9.7.5.2.1, AETH)
@@ -147,14 +151,16 @@ enum ropcie_net {
  * @frag_len: payload bytes of this record
  * @imm: immediate data as the poster gave it (network order, opaque here);
  *	with ROPCIE_F_INV the key to invalidate; ROPCIE_OP_READ: payload bytes of
- *	each response but the last; ROPCIE_OP_GRANT, REVOKE, RETURN: the grant
+ *	each response but the last; ROPCIE_OP_ASK: ROPCIE_ASK_*; ROPCIE_OP_GRANT,
+ *	REVOKE, RETURN: the grant
  * @inl: payload of records with at most ROPCIE_SLOT_INLINE bytes; what it
  *	does not fill is ignored
  * @aeth: operands of ROPCIE_OP_ACK
  * @reth: operands of requests that name remote memory: key and address (all
  *	but the later records of a WRITE), 64-bit operands of atomics, and the
- *	payload of a WRITE with at most ROPCIE_SLOT_WRITE_INLINE bytes, or the grant
- *	that one was placed by
+ *	payload of a WRITE with at most ROPCIE_SLOT_WRITE_INLINE bytes, or where the
+ *	answers to a READ may be placed
+ * @grant: what is placed: number of the grant
  * @orig: ROPCIE_OP_ATOMIC_RESP: the old value, low word first
  * @deth: ROPCIE_OP_DATAGRAM: Q_Key, enum ropcie_net, VLAN
  * @operands: zero for all others
@@ -182,15 +188,19 @@ struct ropcie_slot {
 		struct {
 			union {
 				u8 inl[ROPCIE_SLOT_WRITE_INLINE];
-				__le32 grant;
 				struct {
 					__le32 compare_add[2];
 					__le32 swap[2];
+				};
+				struct {
+					__le32 sink_addr[2];
+					__le32 sink_key;
 				};
 			};
 			__le32 rkey;
 			__le32 addr[2];
 		} reth;
+		__le32 grant;
 		__le32 orig[2];
 		struct {
 			__le32 qkey;
@@ -222,7 +232,8 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @msg_len: bytes of the whole message
  * @frag_len: payload bytes of this record
  * @imm: immediate data, opaque; key to invalidate; READ: bytes of each
- *	response but the last; GRANT, REVOKE, RETURN: number of the grant
+ *	response but the last; ASK: ROPCIE_ASK_*; GRANT, REVOKE, RETURN: number of
+ *	the grant
  * @msn: ACK: messages completed by the responder, 24 bits
  * @credits: ACK: receive work requests ready beyond @msn
  * @syndrome: ACK: enum ropcie_syndrome
@@ -235,7 +246,10 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @swap: CAS: new value
  * @orig: ATOMIC_RESP: value before
  * @qkey: DATAGRAM: Q_Key
- * @grant: WRITE that is placed: number of the grant
+ * @grant: what is placed: number of the grant
+ * @sink_addr: READ with ROPCIE_F_PLACED: where its answer goes; private: READ_RESP,
+ *	where this one goes
+ * @sink_key: key of that memory
  * @net: DATAGRAM: enum ropcie_net
  * @vlan: DATAGRAM: VLAN identifier, or ROPCIE_NO_VLAN
  */
@@ -255,8 +269,14 @@ struct ropcie_hdr {
 	u8 timer;
 	u32 rkey;
 	u64 addr;
-	u64 compare_add;
-	u64 swap;
+	union {
+		u64 compare_add;
+		u64 sink_addr;
+	};
+	union {
+		u64 swap;
+		u32 sink_key;
+	};
 	u64 orig;
 	union {
 		u32 qkey;
@@ -330,7 +350,8 @@ static inline bool ropcie_hdr_inline(const struct ropcie_hdr *hdr)
 	switch (hdr->op) {
 	case ROPCIE_OP_SEND:
 	case ROPCIE_OP_READ_RESP:
-		return hdr->frag_len <= ROPCIE_SLOT_INLINE;
+		return hdr->frag_len <= ROPCIE_SLOT_INLINE &&
+		       !(hdr->flags & ROPCIE_F_PLACED);
 	case ROPCIE_OP_WRITE:
 	case ROPCIE_OP_ATOMIC_WRITE:
 		return hdr->frag_len <= ROPCIE_SLOT_WRITE_INLINE &&

@@ -5,6 +5,7 @@
  * qp->lock, wherever the queue pair is run.
  */
 #include "odp.h"
+#include "placement.h"
 #include "ropcie.h"
 
 /* The domain of what a READ asked for: see ropcie_remote_pd(). */
@@ -20,8 +21,9 @@ static struct ib_pd *source_pd(const struct ropcie_qp *qp,
 }
 
 /* An answer with what a READ asked for, if it still may be read. */
-static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
+static int send_answer(struct ropcie_qp *qp, struct ropcie_hdr *hdr)
 {
+	struct ropcie_hold *hold = NULL;
 	struct ropcie_sge source = {
 		.addr = hdr->addr,
 		.length = hdr->frag_len,
@@ -40,16 +42,24 @@ static int send_answer(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
 		return -EACCES;
 	n = ropcie_mr_map(&mr->core, source.addr, source.length, vec,
 			  ARRAY_SIZE(vec), &nvec);
+	if (n == source.length && unlikely(qp->place))
+		hold = ropcie_placement_choose_answer(qp, hdr);
+	if (hold) {
+		ropcie_placement_store(qp, hold, hdr, hdr->sink_addr, vec, nvec);
+		nvec = 0;
+	}
 	/* All that the READ asked for will be needed, or its rest. */
 	if (n != source.length)
 		ret = ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
 					 source.addr + n, hdr->msg_len - n);
-	else if (ropcie_mq_wants_dma(&qp->tx, hdr->frag_len))
+	else if (nvec && ropcie_mq_wants_dma(&qp->tx, hdr->frag_len))
 		ret = ropcie_lend_answer(qp, hdr, vec, nvec, &mr);
 	else
 		ret = ropcie_mq_send(&qp->tx, hdr, vec, nvec);
 	if (mr)
 		ropcie_mr_put(mr);
+	if (!ret && hold)
+		ropcie_placement_sent(qp, hdr->frag_len);
 	return ret;
 }
 

@@ -111,8 +111,9 @@ bool ropcie_qp_flush(struct ropcie_qp *qp)
 {
 	u32 left = qp->rq.max_wr + 1;
 
-	/* The end of the last loan runs the queue pair. */
-	if (ropcie_qp_lends(qp))
+	/* The end of the last loan runs the queue pair, and that of the last grant. */
+	if (ropcie_qp_lends(qp) ||
+	    (unlikely(qp->place) && ropcie_placement_fails_late(qp)))
 		return false;
 	ropcie_qp_flush_sends(qp);
 	while (left && ropcie_recv_current(qp)) {
@@ -127,6 +128,9 @@ void ropcie_qp_complete_sends(struct ropcie_qp *qp)
 	struct ropcie_req_comp comp;
 
 	if (ropcie_qp_fails_late(qp))
+		return;
+	if (unlikely(qp->place) && (qp->req.error || qp->req.local_error) &&
+	    ropcie_placement_fails_late(qp))
 		return;
 	while (ropcie_req_complete(&qp->req, &comp))
 		send_complete(qp, &comp);

@@ -64,6 +64,11 @@ static void release(struct ropcie_qp *qp, int at)
 	atomic_dec(&mr->grants);
 	ropcie_mr_put(mr);
 	wake_up_all(&qp->dev->grants_back);
+	/* What fails may be told now. */
+	if (qp->place->deadline && !qp->place->out.sinks) {
+		qp->place->deadline = 0;
+		ropcie_qp_schedule(qp);
+	}
 }
 
 static void release_all(struct ropcie_qp *qp)
@@ -113,10 +118,30 @@ static bool tell(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 	return ret != -EAGAIN;
 }
 
+static bool asks_for_sink(const struct ropcie_placement *p)
+{
+	return p->ask.imm == ROPCIE_ASK_SINK;
+}
+
+/* May the peer write where it asks, with its WRITEs or its answers? */
+static bool may_be_written(const struct ropcie_qp *qp)
+{
+	const struct ropcie_placement *p = qp->place;
+
+	if (p->out.closed)
+		return false;
+	if (asks_for_sink(p))
+		return ropcie_qp_requests((enum ropcie_qps)qp->state) &&
+		       !qp->req.error && !qp->req.local_error &&
+		       ropcie_req_awaits(&qp->req, p->ask.rkey, p->ask.addr);
+	return ropcie_qp_responds((enum ropcie_qps)qp->state) &&
+	       (qp->rsp.attr.access & ROPCIE_ACCESS_REMOTE_WRITE);
+}
+
 /* The region, if it may be written there, and its pages stay where they are. */
 static struct ropcie_mr *may_give(struct ropcie_qp *qp)
 {
-	struct ropcie_placement *p = qp->place;
+	const struct ropcie_placement *p = qp->place;
 	struct ropcie_sge byte = {
 		.addr = p->ask.addr,
 		.length = 1,
@@ -124,10 +149,11 @@ static struct ropcie_mr *may_give(struct ropcie_qp *qp)
 	};
 	struct ropcie_mr *mr;
 
-	if (p->out.closed || !ropcie_qp_responds((enum ropcie_qps)qp->state) ||
-	    !(qp->rsp.attr.access & ROPCIE_ACCESS_REMOTE_WRITE))
+	if (!may_be_written(qp))
 		return NULL;
-	mr = ropcie_mr_get(qp, qp->ibqp.pd, &byte, ROPCIE_ACCESS_REMOTE_WRITE);
+	mr = ropcie_mr_get(qp, qp->ibqp.pd, &byte,
+			   asks_for_sink(p) ? ROPCIE_ACCESS_LOCAL_WRITE :
+					      ROPCIE_ACCESS_REMOTE_WRITE);
 	if (!mr)
 		return NULL;
 	if (mr->pinned && !ropcie_is_odp(mr->pinned) && !mr->core.window) {
@@ -183,7 +209,8 @@ static int give(struct ropcie_qp *qp, struct ropcie_hdr *hdr)
 	len = ropcie_grant_piece(&mr->core, p->ask.addr, &first);
 	if (reach(qp, mr, first, len, &g))
 		goto err_put;
-	at = ropcie_grant_give(&p->out, p->ask.rkey, first, len);
+	at = ropcie_grant_give(&p->out, p->ask.rkey, asks_for_sink(p), first,
+			       len);
 	if (at < 0)
 		goto err_unreach;
 	atomic_inc(&mr->grants);
@@ -264,13 +291,38 @@ static bool flush_revokes(struct ropcie_qp *qp)
 	return true;
 }
 
+static u64 patience_ns(void)
+{
+	return (u64)ropcie_peer_patience_ms() * NSEC_PER_MSEC;
+}
+
+/* READs that fail wait for it: has the peer had its time to return their memory? */
+static void watch_sinks(struct ropcie_qp *qp)
+{
+	struct ropcie_placement *p = qp->place;
+	u64 now;
+
+	if (!p->out.sinks || qp->state == IB_QPS_RESET)
+		return;
+	now = ktime_get_ns();
+	if (!p->deadline)
+		p->deadline = now + patience_ns();
+	else if (now >= p->deadline)
+		ropcie_peer_give_up(qp->tx.peer);
+	ropcie_qp_run_at(qp, p->deadline);
+}
+
 /* In this order: who makes room for a grant returns one first. */
 void ropcie_placement_flush(struct ropcie_qp *qp)
 {
 	struct ropcie_placement *p = qp->place;
 
 	lockdep_assert_held(&qp->lock);
-	if (p->lost || !flush_returns(qp) || !flush_revokes(qp))
+	if (p->lost)
+		return;
+	if (p->deadline)
+		watch_sinks(qp);
+	if (!flush_returns(qp) || !flush_revokes(qp))
 		return;
 	if (p->asks) {
 		if (!tell(qp, &p->question, NULL))
@@ -365,7 +417,7 @@ void ropcie_placement_hear(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 	ropcie_placement_flush(qp);
 }
 
-static void ask(struct ropcie_qp *qp, u32 key, u64 addr)
+static void ask(struct ropcie_qp *qp, u32 key, bool sink, u64 addr)
 {
 	struct ropcie_placement *p = qp->place;
 
@@ -373,36 +425,59 @@ static void ask(struct ropcie_qp *qp, u32 key, u64 addr)
 	if (!ropcie_hold_wants(&p->in) || !flush_returns(qp))
 		return;
 	p->question = header(qp, ROPCIE_OP_ASK, ROPCIE_MQ_REQUEST);
-	p->question.psn = ropcie_hold_ask(&p->in, key, addr);
+	p->question.psn = ropcie_hold_ask(&p->in, key, sink, addr);
+	p->question.imm = sink ? ROPCIE_ASK_SINK : ROPCIE_ASK_TARGET;
 	p->question.rkey = key;
 	p->question.addr = addr;
 	p->asks = true;
 	ropcie_placement_flush(qp);
 }
 
+/* The grant by which a payload may be placed, or NULL: then it is asked for. */
+static struct ropcie_hold *find(struct ropcie_qp *qp, u32 key, bool sink,
+				u64 addr, u32 len)
+{
+	struct ropcie_hold *hold =
+		ropcie_hold_find(&qp->place->in, key, sink, addr, len);
+
+	if (!hold)
+		ask(qp, key, sink, addr);
+	return hold;
+}
+
 struct ropcie_hold *ropcie_placement_choose(struct ropcie_qp *qp,
-					    const struct ropcie_req_rec *rec)
+					    struct ropcie_req_rec *rec)
 {
 	bool clear = ropcie_req_clear(&qp->req);
-	u64 addr = rec->wqe->raddr + rec->off;
 	struct ropcie_hold *hold;
 
 	lockdep_assert_held(&qp->lock);
 	if (rec->wqe->length < DIRECT_MIN ||
 	    !ropcie_req_may_place(&qp->req, rec))
 		return NULL;
+	if (rec->hdr.op == ROPCIE_OP_READ) {
+		if (rec->wqe->num_sge == 1)
+			ropcie_req_name_sink(rec);
+		return NULL;
+	}
 	/* The beginning of it is in the lane, and acknowledged with its end. */
 	if (!clear && rec->off)
 		return NULL;
-	hold = ropcie_hold_find(&qp->place->in, rec->wqe->rkey, addr,
-				rec->hdr.frag_len);
-	if (!hold) {
-		ask(qp, rec->wqe->rkey, addr);
-		return NULL;
-	}
-	if (clear)
+	hold = find(qp, rec->wqe->rkey, false, rec->wqe->raddr + rec->off,
+		    rec->hdr.frag_len);
+	if (!hold || clear)
 		return hold;
 	return rec->wqe->length < DIRECT_WAIT ? NULL : ERR_PTR(-EBUSY);
+}
+
+struct ropcie_hold *
+ropcie_placement_choose_answer(struct ropcie_qp *qp,
+			       const struct ropcie_hdr *hdr)
+{
+	lockdep_assert_held(&qp->lock);
+	if (!hdr->sink_key)
+		return NULL;
+	return find(qp, hdr->sink_key, true, hdr->sink_addr, hdr->frag_len);
 }
 
 static void store(const struct ropcie_mr_core *to, u64 addr, u32 len,
@@ -422,24 +497,22 @@ static void store(const struct ropcie_mr_core *to, u64 addr, u32 len,
 }
 
 void ropcie_placement_store(struct ropcie_qp *qp, const struct ropcie_hold *hold,
-			    struct ropcie_req_rec *rec,
+			    struct ropcie_hdr *hdr, u64 addr,
 			    const struct ropcie_vec *vec, u32 nvec)
 {
 	struct ropcie_placement *p = qp->place;
-	u64 addr = rec->wqe->raddr + rec->off;
-	u32 len = rec->hdr.frag_len, tail = 0;
+	u32 len = hdr->frag_len, tail = 0;
 	struct ropcie_rec from ROPCIE_UNINIT;
 
-	rec->hdr.flags |= ROPCIE_F_PLACED;
-	rec->hdr.grant = hold->id;
+	hdr->flags |= ROPCIE_F_PLACED;
+	hdr->grant = hold->id;
 	/* A full lane has kept the record: the payload is there. */
-	if (p->stored && p->stored_psn == rec->hdr.psn &&
-	    p->stored_by == hold->id)
+	if (p->stored && p->stored_psn == hdr->psn && p->stored_by == hold->id)
 		return;
 	from.span = vec;
 	from.nspan = nvec;
 	/* Programs poll the end of a message: its last word lands last. */
-	if (rec->last)
+	if (hdr->flags & ROPCIE_F_LAST)
 		tail = ropcie_tail_length(&hold->mr, addr, len);
 	store(&hold->mr, addr, len - tail, &from);
 	if (tail) {
@@ -449,16 +522,15 @@ void ropcie_placement_store(struct ropcie_qp *qp, const struct ropcie_hold *hold
 	}
 	wmb(); /* and so has this, before the record or the grant's return */
 	p->stored = true;
-	p->stored_psn = rec->hdr.psn;
+	p->stored_psn = hdr->psn;
 	p->stored_by = hold->id;
 }
 
-void ropcie_placement_sent(struct ropcie_qp *qp,
-			   const struct ropcie_req_rec *rec)
+void ropcie_placement_sent(struct ropcie_qp *qp, u32 len)
 {
 	qp->place->stored = false;
-	ropcie_hold_used(&qp->place->in, rec->hdr.frag_len);
-	ropcie_count(qp->counters, ROPCIE_TX_DIRECT_BYTES, rec->hdr.frag_len);
+	ropcie_hold_used(&qp->place->in, len);
+	ropcie_count(qp->counters, ROPCIE_TX_DIRECT_BYTES, len);
 }
 
 bool ropcie_placement_covers(const struct ropcie_qp *qp,
@@ -467,7 +539,18 @@ bool ropcie_placement_covers(const struct ropcie_qp *qp,
 {
 	return qp->place &&
 	       ropcie_grant_covers(&qp->place->out, hdr->grant, where->rkey,
-				   where->addr, hdr->frag_len);
+				   false, where->addr, hdr->frag_len);
+}
+
+bool ropcie_placement_covers_answer(const struct ropcie_qp *qp,
+				    const struct ropcie_hdr *hdr,
+				    const struct ropcie_req_place *at)
+{
+	const struct ropcie_sge *sge = at->wqe->sge;
+
+	return qp->place && at->wqe->num_sge == 1 &&
+	       ropcie_grant_covers(&qp->place->out, hdr->grant, sge->lkey, true,
+				   sge->addr + at->off, hdr->frag_len);
 }
 
 void ropcie_placement_fail(struct ropcie_qp *qp)
@@ -476,7 +559,17 @@ void ropcie_placement_fail(struct ropcie_qp *qp)
 
 	p->out.closed = true;
 	ropcie_grant_revoke(&p->out, 0);
+	watch_sinks(qp);
 	ropcie_placement_flush(qp);
+}
+
+bool ropcie_placement_fails_late(struct ropcie_qp *qp)
+{
+	lockdep_assert_held(&qp->lock);
+	if (!qp->place->out.sinks)
+		return false;
+	ropcie_placement_fail(qp);
+	return true;
 }
 
 void ropcie_placement_lost(struct ropcie_qp *qp)
@@ -495,7 +588,7 @@ void ropcie_placement_lost(struct ropcie_qp *qp)
 
 static unsigned long patience(void)
 {
-	return msecs_to_jiffies(ropcie_peer_patience_ms());
+	return nsecs_to_jiffies(patience_ns());
 }
 
 static bool is_over(struct ropcie_qp *qp)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Direct placement: payload of WRITEs that goes straight into the memory that it is
- * for (core/grant.h). Only where ropcie_peer_direct() says so, and for reliable
- * connections: other queue pairs have no struct ropcie_placement.
+ * Direct placement: payload of WRITEs, and of answers to READs, that goes straight into
+ * the memory that it is for (core/grant.h). Only where ropcie_peer_direct() says so, and
+ * for reliable connections: other queue pairs have no struct ropcie_placement.
  */
 #ifndef ROPCIE_DRIVER_PLACEMENT_H
 #define ROPCIE_DRIVER_PLACEMENT_H
@@ -37,6 +37,8 @@ struct ropcie_given {
  * @stored_by: number of that grant
  * @bye: the peer has to be told that nothing is held any more
  * @lost: the link was lost: nobody is told anything
+ * @deadline: when the peer has to have returned the memory of READs that fail, in ns,
+ *	or 0
  */
 struct ropcie_placement {
 	struct ropcie_grants out;
@@ -51,6 +53,7 @@ struct ropcie_placement {
 	u32 stored_by;
 	bool bye;
 	bool lost;
+	u64 deadline;
 };
 
 /*
@@ -87,34 +90,51 @@ void ropcie_placement_hear(struct ropcie_qp *qp, const struct ropcie_rec *rec);
 /**
  * ropcie_placement_choose() - which way does the payload of a record go?
  * @qp: its lock is held
- * @rec: record of a WRITE
+ * @rec: record; a READ is told where its answers may be placed
  *
  * Return: the grant to place it by; NULL for the lane; or -EBUSY: it has to wait
  * until what is in the lane was taken.
  */
 struct ropcie_hold *ropcie_placement_choose(struct ropcie_qp *qp,
-					    const struct ropcie_req_rec *rec);
+					    struct ropcie_req_rec *rec);
+
+/* The same for the answer to a READ, which never waits. */
+struct ropcie_hold *
+ropcie_placement_choose_answer(struct ropcie_qp *qp,
+			       const struct ropcie_hdr *hdr);
 
 /**
  * ropcie_placement_store() - place a payload
  * @qp: its lock is held
- * @hold: what ropcie_placement_choose() gave
- * @rec: record; from then on it says that it is placed
+ * @hold: what ropcie_placement_choose() or ropcie_placement_choose_answer() gave
+ * @hdr: record; from then on it says that it is placed
+ * @addr: where to, as the key names it
  * @vec: payload
  * @nvec: number of runs
  */
 void ropcie_placement_store(struct ropcie_qp *qp, const struct ropcie_hold *hold,
-			    struct ropcie_req_rec *rec,
+			    struct ropcie_hdr *hdr, u64 addr,
 			    const struct ropcie_vec *vec, u32 nvec);
 
-/* The record with that payload is in the lane. */
-void ropcie_placement_sent(struct ropcie_qp *qp,
-			   const struct ropcie_req_rec *rec);
+/* The record with that payload, of @len bytes, is in the lane. */
+void ropcie_placement_sent(struct ropcie_qp *qp, u32 len);
 
 /* May the peer have placed the payload of this record? qp->lock is held. */
 bool ropcie_placement_covers(const struct ropcie_qp *qp,
 			     const struct ropcie_hdr *hdr,
 			     const struct ropcie_rsp_place *where);
+
+/* The same for an answer to a READ. */
+bool ropcie_placement_covers_answer(const struct ropcie_qp *qp,
+				    const struct ropcie_hdr *hdr,
+				    const struct ropcie_req_place *at);
+
+/*
+ * Requests of it are to fail, and programs get the memory of READs back then: has the
+ * peer still grants of such? They are revoked, and the queue pair is run when it has
+ * not. qp->lock is held.
+ */
+bool ropcie_placement_fails_late(struct ropcie_qp *qp);
 
 /**
  * ropcie_placement_withdraw() - a region is to lose its memory

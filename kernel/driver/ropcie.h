@@ -1159,6 +1159,9 @@ void ropcie_qp_unblock(struct ropcie_qp *qp);
 void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane);
 enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer);
 
+/* It is run at that time at the latest, in ns. qp->lock is held, and not in RESET. */
+void ropcie_qp_run_at(struct ropcie_qp *qp, u64 when);
+
 /* send.c */
 /**
  * ropcie_qp_send() - send until idle, blocked, or over the budget

@@ -518,6 +518,14 @@ static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 		orig.nspan = 1;
 		rec = &orig;
 	}
+	if (rec->hdr.flags & ROPCIE_F_PLACED) {
+		if (!ropcie_placement_covers_answer(qp, &rec->hdr, &at)) {
+			ropcie_req_fail(&qp->req, ROPCIE_WC_BAD_RESP_ERR);
+			return true;
+		}
+		ropcie_req_placed(&qp->req, &rec->hdr, now);
+		return true;
+	}
 	ret = ropcie_place(qp, ROPCIE_REQUESTER, qp->ibqp.pd, at.wqe->sge,
 			   at.wqe->num_sge, at.off, rec);
 	if (ret == -EINPROGRESS)

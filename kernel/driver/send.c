@@ -82,7 +82,7 @@ static int send_record(struct ropcie_qp *qp, struct ropcie_req_rec *rec)
 
 	g.nvec = 0;
 	g.nmr = 0;
-	if (unlikely(qp->place) && rec->hdr.op == ROPCIE_OP_WRITE) {
+	if (unlikely(qp->place)) {
 		hold = ropcie_placement_choose(qp, rec);
 		if (IS_ERR(hold))
 			return PTR_ERR(hold);
@@ -100,7 +100,9 @@ static int send_record(struct ropcie_qp *qp, struct ropcie_req_rec *rec)
 		ret = gather(qp, rec->wqe, rec->off, len, &g);
 	}
 	if (!ret && hold) {
-		ropcie_placement_store(qp, hold, rec, g.vec, g.nvec);
+		ropcie_placement_store(qp, hold, &rec->hdr,
+				       rec->wqe->raddr + rec->off, g.vec,
+				       g.nvec);
 		g.nvec = 0;
 	}
 	if (!ret)
@@ -108,7 +110,7 @@ static int send_record(struct ropcie_qp *qp, struct ropcie_req_rec *rec)
 				 send_gathered(qp, &rec->hdr, &g);
 	gather_put(&g);
 	if (!ret && hold)
-		ropcie_placement_sent(qp, rec);
+		ropcie_placement_sent(qp, rec->hdr.frag_len);
 	return ret;
 }
 

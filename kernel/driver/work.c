@@ -126,19 +126,24 @@ enum hrtimer_restart ropcie_qp_timer(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
+void ropcie_qp_run_at(struct ropcie_qp *qp, u64 when)
+{
+	u64 at = READ_ONCE(qp->timer_at);
+
+	if (at && at <= when)
+		return;
+	WRITE_ONCE(qp->timer_at, when);
+	hrtimer_start(&qp->timer, ns_to_ktime(when), HRTIMER_MODE_ABS);
+}
+
 /*
  * See that somebody looks at the deadline. A timer that fires too early only
  * looks and starts again, so acknowledges need not touch it.
  */
 static void arm_timer(struct ropcie_qp *qp)
 {
-	u64 deadline = qp->req.deadline;
-	u64 at = READ_ONCE(qp->timer_at);
-
-	if (!deadline || (at && at <= deadline))
-		return;
-	WRITE_ONCE(qp->timer_at, deadline);
-	hrtimer_start(&qp->timer, ns_to_ktime(deadline), HRTIMER_MODE_ABS);
+	if (qp->req.deadline)
+		ropcie_qp_run_at(qp, qp->req.deadline);
 }
 
 static void check_deadline(struct ropcie_qp *qp)

@@ -37,7 +37,7 @@ MODULE_PARM_DESC(dma_threshold, "bytes of a record from which on a DMA engine co
 
 bool ropcie_direct_placement;
 module_param_named(direct_placement, ropcie_direct_placement, bool, 0444);
-MODULE_PARM_DESC(direct_placement, "let peers write to the memory that a WRITE is for, where a window shows them all memory, and do so (default 0)");
+MODULE_PARM_DESC(direct_placement, "let peers store WRITEs and answers to READs where they go to, and do so, where a window shows all memory (default 0)");
 
 static int spin_us = -1;
 module_param(spin_us, int, 0444);

@@ -54,8 +54,9 @@ class Owner : public testing::Test {
  protected:
   void SetUp() override { ropcie_grants_init(&out_, 0xfffffff0); }
 
-  uint32_t Give(uint64_t addr, uint32_t len = 100, uint32_t key = kKey) {
-    const int at = ropcie_grant_give(&out_, key, addr, len);
+  uint32_t Give(uint64_t addr, uint32_t len = 100, uint32_t key = kKey,
+                bool sink = false) {
+    const int at = ropcie_grant_give(&out_, key, sink, addr, len);
     return at < 0 ? 0 : out_.grant[at].id;
   }
 
@@ -78,24 +79,24 @@ TEST_F(Owner, GivesSoManyAndEachANumber) {
 
 TEST_F(Owner, CoversToTheByteAndThatKeyOnly) {
   const uint32_t id = Give(1000, 100);
-  EXPECT_TRUE(ropcie_grant_covers(&out_, id, kKey, 1000, 100));
-  EXPECT_TRUE(ropcie_grant_covers(&out_, id, kKey, 1099, 1));
-  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, 999, 1));
-  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, 1099, 2));
-  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, 1100, 1));
-  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, 1000, UINT32_MAX));
-  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey + 1, 1000, 100));
-  EXPECT_FALSE(ropcie_grant_covers(&out_, id + 1, kKey, 1000, 100));
-  EXPECT_FALSE(ropcie_grant_covers(&out_, 0, kKey, 1000, 100));
+  EXPECT_TRUE(ropcie_grant_covers(&out_, id, kKey, false, 1000, 100));
+  EXPECT_TRUE(ropcie_grant_covers(&out_, id, kKey, false, 1099, 1));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, false, 999, 1));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, false, 1099, 2));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, false, 1100, 1));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, false, 1000, UINT32_MAX));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey + 1, false, 1000, 100));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, id + 1, kKey, false, 1000, 100));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, 0, kKey, false, 1000, 100));
 }
 
 // What was placed before the peer heard of it has arrived in good faith.
 TEST_F(Owner, ARevokedOneCoversUntilItIsReturned) {
   const uint32_t id = Give(1000);
   EXPECT_EQ(ropcie_grant_revoke(&out_, kKey), 1U);
-  EXPECT_TRUE(ropcie_grant_covers(&out_, id, kKey, 1000, 1));
+  EXPECT_TRUE(ropcie_grant_covers(&out_, id, kKey, false, 1000, 1));
   EXPECT_GE(ropcie_grant_take_back(&out_, id), 0);
-  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, 1000, 1));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, id, kKey, false, 1000, 1));
   EXPECT_LT(ropcie_grant_take_back(&out_, id), 0);
   EXPECT_EQ(out_.num, 0U);
 }
@@ -151,13 +152,13 @@ class Holder : public testing::Test {
   }
 
   // A grant of a page, from its beginning.
-  void Hold(uint64_t addr, uint32_t id) {
+  void Hold(uint64_t addr, uint32_t id, bool sink = false) {
     ASSERT_TRUE(ropcie_hold_wants(&in_));
     while (ropcie_hold* hold = ropcie_hold_to_return(&in_)) {
       returned_.push_back(hold->id);
       ropcie_hold_free(hold);
     }
-    const uint32_t question = ropcie_hold_ask(&in_, kKey, addr);
+    const uint32_t question = ropcie_hold_ask(&in_, kKey, sink, addr);
     const ropcie_hdr hdr = Answer(question, addr, kPage, id, 1);
     const __le64 bus = 0x7000;
     ASSERT_EQ(ropcie_hold_expects(&in_, &hdr, &bus), 1);
@@ -169,18 +170,41 @@ class Holder : public testing::Test {
   std::vector<uint32_t> returned_;
 };
 
+TEST_F(Owner, TellsTargetsFromSinks) {
+  const uint32_t target = Give(1000);
+  const uint32_t sink = Give(1000, 100, kKey, true);
+  EXPECT_EQ(out_.num, 2U);
+  EXPECT_EQ(out_.sinks, 1U);
+  EXPECT_TRUE(ropcie_grant_covers(&out_, target, kKey, false, 1000, 100));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, target, kKey, true, 1000, 100));
+  EXPECT_TRUE(ropcie_grant_covers(&out_, sink, kKey, true, 1000, 100));
+  EXPECT_FALSE(ropcie_grant_covers(&out_, sink, kKey, false, 1000, 100));
+  EXPECT_GE(ropcie_grant_take_back(&out_, target), 0);
+  EXPECT_EQ(out_.sinks, 1U);
+  EXPECT_GE(ropcie_grant_take_back(&out_, sink), 0);
+  EXPECT_EQ(out_.sinks, 0U);
+}
+
+TEST_F(Holder, TellsTargetsFromSinks) {
+  Hold(0x10000, 5);
+  EXPECT_EQ(ropcie_hold_find(&in_, kKey, true, 0x10000, kPage), nullptr);
+  Hold(0x10000, 6, true);
+  EXPECT_EQ(ropcie_hold_find(&in_, kKey, true, 0x10000, kPage)->id, 6U);
+  EXPECT_EQ(ropcie_hold_find(&in_, kKey, false, 0x10000, kPage)->id, 5U);
+}
+
 TEST_F(Holder, FindsWhatItHoldsToTheByte) {
   Hold(0x10000, 5);
-  EXPECT_NE(ropcie_hold_find(&in_, kKey, 0x10000, kPage), nullptr);
-  EXPECT_NE(ropcie_hold_find(&in_, kKey, 0x10fff, 1), nullptr);
-  EXPECT_EQ(ropcie_hold_find(&in_, kKey, 0x10fff, 2), nullptr);
-  EXPECT_EQ(ropcie_hold_find(&in_, kKey, 0xffff, 1), nullptr);
-  EXPECT_EQ(ropcie_hold_find(&in_, kKey + 1, 0x10000, 1), nullptr);
+  EXPECT_NE(ropcie_hold_find(&in_, kKey, false, 0x10000, kPage), nullptr);
+  EXPECT_NE(ropcie_hold_find(&in_, kKey, false, 0x10fff, 1), nullptr);
+  EXPECT_EQ(ropcie_hold_find(&in_, kKey, false, 0x10fff, 2), nullptr);
+  EXPECT_EQ(ropcie_hold_find(&in_, kKey, false, 0xffff, 1), nullptr);
+  EXPECT_EQ(ropcie_hold_find(&in_, kKey + 1, false, 0x10000, 1), nullptr);
 }
 
 TEST_F(Holder, AsksOneQuestionAtATime) {
   EXPECT_TRUE(ropcie_hold_wants(&in_));
-  const uint32_t question = ropcie_hold_ask(&in_, kKey, 0x10000);
+  const uint32_t question = ropcie_hold_ask(&in_, kKey, false, 0x10000);
   EXPECT_FALSE(ropcie_hold_wants(&in_));
   const ropcie_hdr no = Answer(question, 0, 0, 0, 0);
   EXPECT_EQ(ropcie_hold_expects(&in_, &no, nullptr), 0);
@@ -190,14 +214,14 @@ TEST_F(Holder, AsksOneQuestionAtATime) {
 // It was asked before anybody was there; a late answer is returned.
 TEST_F(Holder, AsksAgainWhenThereIsNoAnswer) {
   EXPECT_TRUE(ropcie_hold_wants(&in_));
-  const uint32_t question = ropcie_hold_ask(&in_, kKey, 0x10000);
+  const uint32_t question = ropcie_hold_ask(&in_, kKey, false, 0x10000);
   int waits = 0;
   while (!ropcie_hold_wants(&in_) && waits < 100000) {
     waits++;
   }
   EXPECT_GT(waits, 100);
   EXPECT_LT(waits, 10000);
-  EXPECT_NE(ropcie_hold_ask(&in_, kKey, 0x10000), question);
+  EXPECT_NE(ropcie_hold_ask(&in_, kKey, false, 0x10000), question);
   const ropcie_hdr hdr = Answer(question, 0x10000, kPage, 5, 1);
   const __le64 bus = 0x7000;
   EXPECT_EQ(ropcie_hold_expects(&in_, &hdr, &bus), -EPROTO);
@@ -207,13 +231,13 @@ TEST_F(Holder, ReturnsWhatItDidNotAskFor) {
   const __le64 bus = 0x7000;
   ropcie_hdr hdr = Answer(3, 0x10000, kPage, 5, 1);
   EXPECT_EQ(ropcie_hold_expects(&in_, &hdr, &bus), -EPROTO);
-  const uint32_t question = ropcie_hold_ask(&in_, kKey, 0x10000);
+  const uint32_t question = ropcie_hold_ask(&in_, kKey, false, 0x10000);
   // The answer to a question of an earlier life does not end this one.
   hdr.psn = question ^ 1;
   EXPECT_EQ(ropcie_hold_expects(&in_, &hdr, &bus), -EPROTO);
   EXPECT_FALSE(ropcie_hold_wants(&in_));
   ropcie_hold_fill(&in_, &hdr, nullptr, 0);
-  EXPECT_EQ(ropcie_hold_find(&in_, kKey, 0x10000, 1), nullptr);
+  EXPECT_EQ(ropcie_hold_find(&in_, kKey, false, 0x10000, 1), nullptr);
   ropcie_hold* hold = ropcie_hold_to_return(&in_);
   ASSERT_NE(hold, nullptr);
   EXPECT_EQ(hold->id, 5U);
@@ -241,14 +265,14 @@ TEST_F(Holder, RefusesAnswersThatDoNotFit) {
       {kKey, 0x10000, 4097, {0x7000, 0x9001}},  // begins within a page
   };
   for (const Case& each : cases) {
-    const uint32_t question = ropcie_hold_ask(&in_, kKey, 0x10000);
+    const uint32_t question = ropcie_hold_ask(&in_, kKey, false, 0x10000);
     ropcie_hdr hdr = Answer(question, each.addr, each.len, 5,
                             static_cast<uint32_t>(each.bus.size()));
     hdr.rkey = each.key;
     EXPECT_EQ(ropcie_hold_expects(&in_, &hdr, each.bus.data()), -EPROTO)
         << &each - cases;
   }
-  const uint32_t question = ropcie_hold_ask(&in_, kKey, 0x10000);
+  const uint32_t question = ropcie_hold_ask(&in_, kKey, false, 0x10000);
   const ropcie_hdr hdr = Answer(question, 0xff00, 8192, 5, 3);
   const __le64 bus[] = {0x7f00, 0x2000, 0x5000};
   EXPECT_EQ(ropcie_hold_expects(&in_, &hdr, bus), 1);
@@ -260,15 +284,15 @@ TEST_F(Holder, DropsWhatIsRevoked) {
   ropcie_hold_drop(&in_, 7);
   EXPECT_EQ(ropcie_hold_to_return(&in_), nullptr);
   ropcie_hold_drop(&in_, 5);
-  EXPECT_EQ(ropcie_hold_find(&in_, kKey, 0x10000, 1), nullptr);
-  EXPECT_NE(ropcie_hold_find(&in_, kKey, 0x20000, 1), nullptr);
+  EXPECT_EQ(ropcie_hold_find(&in_, kKey, false, 0x10000, 1), nullptr);
+  EXPECT_NE(ropcie_hold_find(&in_, kKey, false, 0x20000, 1), nullptr);
   const ropcie_hold* hold = ropcie_hold_to_return(&in_);
   ASSERT_NE(hold, nullptr);
   EXPECT_EQ(hold->id, 5U);
 }
 
 TEST_F(Holder, NothingIsAskedOrTakenWhenClosed) {
-  const uint32_t question = ropcie_hold_ask(&in_, kKey, 0x10000);
+  const uint32_t question = ropcie_hold_ask(&in_, kKey, false, 0x10000);
   in_.closed = true;
   const ropcie_hdr hdr = Answer(question, 0x10000, kPage, 5, 1);
   const __le64 bus = 0x7000;
@@ -282,10 +306,10 @@ TEST_F(Holder, MakesRoomWhereItWasUsedLeast) {
     ropcie_hold_used(&in_, 64 * kPage);
   }
   EXPECT_TRUE(returned_.empty());
-  EXPECT_NE(ropcie_hold_find(&in_, kKey, 0, 1), nullptr);
+  EXPECT_NE(ropcie_hold_find(&in_, kKey, false, 0, 1), nullptr);
   Hold(uint64_t{100} << 20, 101);
   EXPECT_EQ(returned_, std::vector<uint32_t>{2});
-  EXPECT_NE(ropcie_hold_find(&in_, kKey, 0, 1), nullptr);
+  EXPECT_NE(ropcie_hold_find(&in_, kKey, false, 0, 1), nullptr);
 }
 
 // One that can not be returned yet is enough.
@@ -309,13 +333,13 @@ TEST_F(Holder, AsksSeldomWhereItDoesNotPay) {
   constexpr uint32_t kWrites = 64000;
   for (uint32_t i = 0; i < kWrites; i++) {
     const uint64_t addr = random.Below(1 << 16) << 20;
-    if (ropcie_hold_find(&in_, kKey, addr, 4096) != nullptr) {
+    if (ropcie_hold_find(&in_, kKey, false, addr, 4096) != nullptr) {
       ropcie_hold_used(&in_, 8192);
     } else if (ropcie_hold_wants(&in_)) {
       if (ropcie_hold* hold = ropcie_hold_to_return(&in_)) {
         ropcie_hold_free(hold);
       }
-      const uint32_t question = ropcie_hold_ask(&in_, kKey, addr);
+      const uint32_t question = ropcie_hold_ask(&in_, kKey, false, addr);
       const ropcie_hdr hdr = Answer(question, addr, kPage, ++id, 1);
       const __le64 bus = 0x7000;
       ASSERT_EQ(ropcie_hold_expects(&in_, &hdr, &bus), 1);
@@ -339,7 +363,7 @@ TEST_F(Holder, AsksWhereAllOfAPieceIsWritten) {
     if (ropcie_hold* hold = ropcie_hold_to_return(&in_)) {
       ropcie_hold_free(hold);
     }
-    const uint32_t question = ropcie_hold_ask(&in_, kKey, addr);
+    const uint32_t question = ropcie_hold_ask(&in_, kKey, false, addr);
     const ropcie_hdr hdr = Answer(question, addr, kPage, piece + 1, 1);
     const __le64 bus = 0x7000;
     ASSERT_EQ(ropcie_hold_expects(&in_, &hdr, &bus), 1);

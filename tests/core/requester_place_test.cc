@@ -100,6 +100,42 @@ TEST_F(Placing, WhatIsRepeatedGoesThroughTheLane) {
   EXPECT_TRUE(Clear());
 }
 
+TEST_F(Placing, AnswersToAReadThatIsSentForTheFirstTime) {
+  Post(1, 2 * kFrag, 0, ROPCIE_OP_READ);  // PSN 100
+  Post(2, 0, 0, ROPCIE_OP_READ);
+  ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+  EXPECT_TRUE(MayPlace());
+  ropcie_req_name_sink(&rec_);
+  EXPECT_EQ(rec_.hdr.sink_key, 1U);
+  EXPECT_EQ(rec_.hdr.sink_addr, 0U);
+  ropcie_req_sent(&req_, &rec_, now_);
+  EXPECT_FALSE(Clear()) << "a READ is in the lane, wherever its answers go";
+  ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+  EXPECT_FALSE(MayPlace()) << "there are none";
+  ropcie_req_sent(&req_, &rec_, now_);
+  Respond(Answer(ROPCIE_NAK_SEQ, 100));
+  ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+  EXPECT_FALSE(MayPlace());
+}
+
+TEST_F(Placing, KnowsWhereAnswersAreDue) {
+  Post(1, 100, 0, ROPCIE_OP_WRITE);
+  Post(2, kFrag, 0, ROPCIE_OP_READ);
+  EXPECT_FALSE(ropcie_req_awaits(&req_, 1, 0)) << "it was not sent yet";
+  SendAll();
+  EXPECT_TRUE(ropcie_req_awaits(&req_, 1, 0));
+  EXPECT_TRUE(ropcie_req_awaits(&req_, 1, kFrag - 1));
+  EXPECT_FALSE(ropcie_req_awaits(&req_, 1, kFrag));
+  EXPECT_FALSE(ropcie_req_awaits(&req_, 1, UINT64_MAX));
+  EXPECT_FALSE(ropcie_req_awaits(&req_, 2, 0));
+}
+
+TEST_F(Placing, AwaitsNothingOfAnAtomic) {
+  Post(1, ROPCIE_ATOMIC_LEN, 0, ROPCIE_OP_FAA);
+  SendAll();
+  EXPECT_FALSE(ropcie_req_awaits(&req_, 1, 0));
+}
+
 // More PSNs than half of the circle since something was in the lane.
 TEST_F(Placing, StaysClearForEver) {
   Post(1, 100);

@@ -177,6 +177,47 @@ TEST_F(FetchResponder, AtomicWriteIsPlacedAndAcknowledged) {
   EXPECT_TRUE(ropcie_rsp_owes(&rsp_));
 }
 
+TEST_F(FetchResponder, AnswersMayBePlacedOnce) {
+  ropcie_hdr read = Read(100, 2500);
+  read.flags = ROPCIE_F_PLACED;
+  read.sink_key = 77;
+  read.sink_addr = 5000;
+  ASSERT_EQ(Come(read), ROPCIE_RSP_READ);
+  ropcie_rsp_fetched(&rsp_, &read, 0);
+  ropcie_hdr other = read;
+  other.psn = 103;
+  other.sink_addr = 9000;
+  ASSERT_EQ(Come(other), ROPCIE_RSP_READ);
+  ropcie_rsp_fetched(&rsp_, &other, 0);
+  for (uint64_t off = 0; off < 2048; off += kFrag) {
+    const ropcie_hdr hdr = Answer();
+    EXPECT_EQ(hdr.sink_key, 77U);
+    EXPECT_EQ(hdr.sink_addr, 5000 + off);
+  }
+  // It comes again, from the second answer on: that may be in use already.
+  read = Read(101, 2500 - kFrag, kAddr + kFrag);
+  EXPECT_EQ(Come(read), ROPCIE_RSP_DROP);
+  for (const uint32_t psn : {101, 102, 103, 104, 105}) {
+    const ropcie_hdr hdr = Answer();
+    EXPECT_EQ(hdr.psn, psn);
+    EXPECT_EQ(hdr.sink_key, 0U);
+  }
+  // All of it once more, when nothing is under way.
+  EXPECT_EQ(Come(other), ROPCIE_RSP_DROP);
+  EXPECT_EQ(Answer().sink_key, 0U);
+}
+
+TEST_F(FetchResponder, WhatWasAnsweredIsNotPlacedAgain) {
+  ropcie_hdr read = Read(100, 10);
+  read.flags = ROPCIE_F_PLACED;
+  read.sink_key = 77;
+  ASSERT_EQ(Come(read), ROPCIE_RSP_READ);
+  ropcie_rsp_fetched(&rsp_, &read, 0);
+  EXPECT_EQ(Answer().sink_key, 77U);
+  EXPECT_EQ(Come(read), ROPCIE_RSP_DROP);
+  EXPECT_EQ(Answer().sink_key, 0U);
+}
+
 TEST_F(FetchResponder, AtomicWriteHasToBeAligned) {
   for (uint64_t off = 1; off < 8; off++) {
     SetUp();

@@ -241,6 +241,7 @@ TEST_F(UnreliableResponder, WhatItDoesNotAllowOrKnowIsPassedOver) {
   ExpectDropped(Request(ROPCIE_OP_DATAGRAM, 102, kOnly, 50, 50));
   ExpectDropped(Send(103, kOnly | ROPCIE_F_INV, 50, 50));
   ExpectDropped(Request(ROPCIE_OP_ATOMIC_WRITE, 104, kOnly, 8, 8));
+  ExpectDropped(Request(ROPCIE_OP_WRITE, 105, kOnly | ROPCIE_F_PLACED, 10, 10));
   Connect(0);
   ExpectDropped(Request(ROPCIE_OP_WRITE, 100, kOnly, 10, 10));
   EXPECT_TRUE(Take(Send(101, kOnly, 10, 10)));

@@ -64,18 +64,21 @@ bool WriteIsValid(const ropcie_slot& slot) {
   const std::span<const uint8_t> inl(slot.reth.inl);
   return (slot.flags & ~0x5f) == 0 && QueuePairIsValid(slot, 0) &&
          FragmentIsValid(slot) && (imm || !solicited) &&
-         (placed ? slot.reth.grant != 0 && slot.frag_len != 0 &&
-                       AllZero(inl.subspan(4))
-                 : slot.frag_len <= 16 || AllZero(inl)) &&
+         (placed
+              ? slot.grant != 0 && slot.frag_len != 0 && AllZero(inl.subspan(4))
+              : slot.frag_len <= 16 || AllZero(inl)) &&
          (first || (slot.reth.rkey == 0 && slot.reth.addr[0] == 0 &&
                     slot.reth.addr[1] == 0));
 }
 
 bool ReadIsValid(const ropcie_slot& slot) {
-  return slot.flags == 0 && QueuePairIsValid(slot, 0) && slot.frag_len == 0 &&
-         slot.msg_len <= (1U << 31) && slot.imm >= 64 && slot.imm <= 65536 &&
+  const bool sink = slot.flags == 0x40;
+  const std::span<const uint8_t> inl(slot.reth.inl);
+  return (sink || slot.flags == 0) && QueuePairIsValid(slot, 0) &&
+         slot.frag_len == 0 && slot.msg_len <= (1U << 31) && slot.imm >= 64 &&
+         slot.imm <= 65536 &&
          (uint64_t{slot.msg_len} + slot.imm - 1) / slot.imm <= (1U << 22) &&
-         AllZero(slot.reth.inl);
+         (!sink || slot.msg_len != 0) && AllZero(inl.subspan(sink ? 12 : 0));
 }
 
 bool AtomicIsValid(const ropcie_slot& slot) {
@@ -85,8 +88,13 @@ bool AtomicIsValid(const ropcie_slot& slot) {
 }
 
 bool ReadResponseIsValid(const ropcie_slot& slot) {
-  return (slot.flags & ~3) == 0 && QueuePairIsValid(slot, 1) &&
-         FragmentIsValid(slot) && (slot.frag_len <= 28 || AllZero(slot.inl));
+  const std::span<const uint8_t> inl(slot.inl);
+  const bool placed = (slot.flags & 0x40) != 0;
+  return (slot.flags & ~0x43) == 0 && QueuePairIsValid(slot, 1) &&
+         FragmentIsValid(slot) &&
+         (placed
+              ? slot.grant != 0 && slot.frag_len != 0 && AllZero(inl.subspan(4))
+              : slot.frag_len <= 28 || AllZero(inl));
 }
 
 bool AtomicResponseIsValid(const ropcie_slot& slot) {
@@ -123,7 +131,7 @@ bool AtomicWriteIsValid(const ropcie_slot& slot) {
 
 bool AskIsValid(const ropcie_slot& slot) {
   return slot.flags == 0 && QueuePairIsValid(slot, 0) && slot.msg_len == 0 &&
-         slot.frag_len == 0 && slot.imm == 0 && AllZero(slot.reth.inl);
+         slot.frag_len == 0 && slot.imm <= 1 && AllZero(slot.reth.inl);
 }
 
 bool GrantIsValid(const ropcie_slot& slot) {
@@ -241,7 +249,17 @@ void FillOperands(Random* random, ropcie_slot* slot) {
       slot->msg_len = Near(random, uint32_t{1} << random->Between(9, 31));
       slot->reth.rkey = random->Word();
       slot->reth.addr[0] = random->Word();
-      break;
+      slot->frag_len = 0;
+      slot->flags = 0;
+      if (random->OneIn(3)) {
+        slot->flags = ROPCIE_F_PLACED;
+        slot->reth.sink_addr[1] = random->Word();
+        slot->reth.sink_key = random->Word();
+      }
+      if (random->OneIn(9)) {
+        slot->inl[12 + random->Below(4)] = 1;
+      }
+      return;
     case 6:
     case 7:
       slot->reth.compare_add[0] = random->Word();
@@ -308,7 +326,7 @@ ropcie_slot NearlyValidSlot(Random* random) {
   slot.op = static_cast<uint8_t>(random->Between(1, 15));
   const bool request_flags = slot.op == 1 || slot.op == 4 || slot.op >= 10;
   slot.flags = static_cast<uint8_t>(random->Below(request_flags ? 64 : 4));
-  if (slot.op == 4 && random->OneIn(3)) {
+  if ((slot.op == 4 || slot.op == 8) && random->OneIn(3)) {
     slot.flags |= ROPCIE_F_PLACED;
   }
   slot.srqn = random->OneIn(2) ? static_cast<uint16_t>(random->Word()) : 0;
@@ -350,8 +368,8 @@ ropcie_slot NearlyValidSlot(Random* random) {
     random->Fill(slot.reth.inl);
   }
   if ((slot.flags & ROPCIE_F_PLACED) != 0 && !random->OneIn(9)) {
-    memset(slot.reth.inl, 0, sizeof(slot.reth.inl));
-    slot.reth.grant = random->OneIn(9) ? 0 : random->Word();
+    memset(slot.inl, 0, sizeof(slot.inl));
+    slot.grant = random->OneIn(9) ? 0 : random->Word();
   }
   if (slot.op >= 4 && slot.op != 8) {
     FillOperands(random, &slot);

@@ -13,6 +13,7 @@ namespace {
 
 struct Given {
   uint32_t key;
+  bool sink;
   uint64_t addr;
   uint32_t len;
 };
@@ -45,13 +46,19 @@ class OwnerFuzz {
         break;
     }
     FUZZ_CHECK(out_.num == given_.size() && out_.num <= ROPCIE_GRANTS);
+    uint32_t sinks = 0;
+    for (const auto& [id, g] : given_) {
+      sinks += g.sink ? 1 : 0;
+    }
+    FUZZ_CHECK(out_.sinks == sinks);
   }
 
  private:
   void Give() {
-    const Given g = {Number<uint32_t>(input_), Number<uint64_t>(input_),
+    const Given g = {Number<uint32_t>(input_), input_->ConsumeBool(),
+                     Number<uint64_t>(input_),
                      input_->ConsumeIntegralInRange<uint32_t>(1, 1 << 21)};
-    const int at = ropcie_grant_give(&out_, g.key, g.addr, g.len);
+    const int at = ropcie_grant_give(&out_, g.key, g.sink, g.addr, g.len);
     FUZZ_CHECK((at < 0) == (given_.size() == ROPCIE_GRANTS));
     if (at >= 0) {
       FUZZ_CHECK(out_.grant[at].id != 0);
@@ -89,19 +96,21 @@ class OwnerFuzz {
   void Covers() {
     const uint32_t id = Id();
     const auto it = given_.find(id);
-    Given ask = {Number<uint32_t>(input_), Number<uint64_t>(input_),
+    Given ask = {Number<uint32_t>(input_), input_->ConsumeBool(),
+                 Number<uint64_t>(input_),
                  input_->ConsumeIntegralInRange<uint32_t>(1, 1 << 22)};
     if (it != given_.end() && input_->ConsumeBool()) {
       ask.key = it->second.key;
       ask.addr = it->second.addr + input_->ConsumeIntegral<uint8_t>();
     }
-    bool want = it != given_.end() && ask.key == it->second.key;
+    bool want = it != given_.end() && ask.key == it->second.key &&
+                ask.sink == it->second.sink;
     if (want) {
       const uint64_t off = ask.addr - it->second.addr;
       want = off < it->second.len && ask.len <= it->second.len - off;
     }
-    FUZZ_CHECK(ropcie_grant_covers(&out_, id, ask.key, ask.addr, ask.len) ==
-               want);
+    FUZZ_CHECK(ropcie_grant_covers(&out_, id, ask.key, ask.sink, ask.addr,
+                                   ask.len) == want);
   }
 
   Input* input_;
@@ -122,7 +131,8 @@ class HolderFuzz {
           Return();
           key_ = Number<uint32_t>(input_);
           addr_ = Number<uint64_t>(input_);
-          question_ = ropcie_hold_ask(&in_, key_, addr_);
+          sink_ = input_->ConsumeBool();
+          question_ = ropcie_hold_ask(&in_, key_, sink_, addr_);
           FUZZ_CHECK(question_ <= ROPCIE_PSN_MASK);
         }
         break;
@@ -186,7 +196,7 @@ class HolderFuzz {
                  uint64_t{pages} * ROPCIE_GRANT_PAGE);
       ropcie_hold_fill(&in_, &decoded, pages_.data(), offset);
       ropcie_hold* hold =
-          ropcie_hold_find(&in_, key_, decoded.addr, decoded.msg_len);
+          ropcie_hold_find(&in_, key_, sink_, decoded.addr, decoded.msg_len);
       FUZZ_CHECK(hold != nullptr);
     }
   }
@@ -195,9 +205,11 @@ class HolderFuzz {
     const auto key = input_->ConsumeBool() ? key_ : Number<uint32_t>(input_);
     const auto addr = input_->ConsumeBool() ? addr_ : Number<uint64_t>(input_);
     const auto len = input_->ConsumeIntegralInRange<uint32_t>(1, 1 << 17);
-    const ropcie_hold* hold = ropcie_hold_find(&in_, key, addr, len);
+    const bool sink = input_->ConsumeBool();
+    const ropcie_hold* hold = ropcie_hold_find(&in_, key, sink, addr, len);
     if (hold != nullptr) {
-      FUZZ_CHECK(hold->mr.key == key && hold->state == ROPCIE_HOLD_GRANTED);
+      FUZZ_CHECK(hold->mr.key == key && hold->sink == sink &&
+                 hold->state == ROPCIE_HOLD_GRANTED);
       FUZZ_CHECK(addr - hold->mr.iova < hold->mr.length &&
                  len <= hold->mr.length - (addr - hold->mr.iova));
       ropcie_hold_used(&in_, len);
@@ -208,6 +220,7 @@ class HolderFuzz {
   ropcie_holds in_{};
   uint32_t question_ = 0;
   uint32_t key_ = 0;
+  bool sink_ = false;
   uint64_t addr_ = 0;
   void* page_ = &in_;
   std::vector<void*> pages_;

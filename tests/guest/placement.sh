@@ -4,9 +4,9 @@
 # lab-long: --nodes 3 --mem 512 --flat --module-params ropcie_ntb_if:direct_placement=1
 # lab-kernels: all
 #
-# Payload of WRITEs goes straight into the memory that it is for: every byte is right,
-# and none lands after that memory, the right to it or its queue pair was taken away;
-# nor when processes are killed.
+# Payload of WRITEs and READs goes straight into the memory that it is for: every byte is
+# right, and none lands after that memory, the right to it or its queue pair was taken
+# away; nor when processes are killed.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
@@ -25,4 +25,4 @@ meet
 if [ "$NODE" -le 2 ]; then
 	[ "$NODE" = 2 ] || [ "$(direct_bytes)" -gt 0 ] || fail "nothing was placed"
 fi
-pass "WRITEs were placed ($(direct_bytes) bytes from node $NODE)"
+pass "payload was placed ($(direct_bytes) bytes from node $NODE)"

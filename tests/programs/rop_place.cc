@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-// RDMA WRITEs whose payload may go straight into the memory that they are for:
-// every byte is verified, the last one lands last, and none lands after the
-// owner has taken the memory, the right or the queue pair away, while the other
-// side writes all the time. One side writes, the other owns the memory.
+// RDMA WRITEs and READs whose payload may go straight into the memory that it
+// is for: every byte is verified, the last one of a WRITE lands last, and none
+// lands after the owner has taken the memory, the right or the queue pair away,
+// or was told that its READ has failed, while the other side writes all the
+// time. One side asks, the other owns the memory that it names.
 #include <infiniband/verbs.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -36,7 +38,8 @@ constexpr size_t kStreamWrite = 64 * kKiB;
 constexpr uint32_t kStreamDepth = 8;
 constexpr size_t kBatch = 12;
 constexpr uint8_t kGuard = 0xa5;
-constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+constexpr int kAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 struct Target {
   uint64_t addr;
@@ -52,23 +55,33 @@ uint64_t DirectBytes(const Side& side) {
   return bytes;
 }
 
-void PostWrite(ibv_qp* qp, uint64_t wr_id, ibv_sge sge, const Target& to) {
+void Post(ibv_qp* qp, ibv_wr_opcode opcode, uint64_t wr_id, ibv_sge sge,
+          const Target& to) {
   ibv_send_wr wr{};
   wr.wr_id = wr_id;
-  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.opcode = opcode;
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.sg_list = &sge;
   wr.num_sge = 1;
   wr.wr.rdma.remote_addr = to.addr;
   wr.wr.rdma.rkey = to.rkey;
   ibv_send_wr* bad = nullptr;
-  CheckErrno(ibv_post_send(qp, &wr, &bad), "posting a WRITE");
+  CheckErrno(ibv_post_send(qp, &wr, &bad), "posting a WRITE or READ");
+}
+
+void PostWrite(ibv_qp* qp, uint64_t wr_id, ibv_sge sge, const Target& to) {
+  Post(qp, IBV_WR_RDMA_WRITE, wr_id, sge, to);
+}
+
+void PostRead(ibv_qp* qp, uint64_t wr_id, ibv_sge sge, const Target& from) {
+  Post(qp, IBV_WR_RDMA_READ, wr_id, sge, from);
 }
 
 QpConfig Config() {
   QpConfig config;
   config.access = kAccess;
   config.cap.max_send_wr = 64;
+  config.rd_atomic = 8;
   return config;
 }
 
@@ -98,12 +111,10 @@ class Verified {
     for (int i = 0; i < batches; i++) {
       bytes += OneBatch();
     }
-    if (!side_.leads) {
-      return;
-    }
     const uint64_t direct = DirectBytes(side_) - before;
-    std::cout << bytes << " bytes in WRITEs of all sizes are right, "
-              << direct * 100 / bytes << "% were placed\n";
+    std::cout << bytes << " bytes in " << (side_.leads ? "WRITEs" : "READs")
+              << " of all sizes are right, " << direct * 100 / bytes
+              << "% were placed\n";
     Check(direct * 10 > bytes * 5, "only ", direct, " bytes of ", bytes,
           " were placed");
     Check(direct <= bytes, "more was placed than there is");
@@ -154,7 +165,35 @@ class Verified {
       arena_.CheckGuards("the memory of WRITEs");
     }
     side_.channel.Barrier(++step_);
+    if (side_.leads) {
+      FetchBack(batch);
+    }
+    side_.channel.Barrier(++step_);
     return bytes;
+  }
+
+  // What was written, into where it came from.
+  void FetchBack(const std::vector<Message>& batch) {
+    for (const Message& message : batch) {
+      std::fill_n(arena_.At(message.to.offset), message.to.length, kGuard);
+    }
+    for (const Message& message : batch) {
+      PostRead(connection_.qp.get(), message.number, arena_.Sge(message.to),
+               {peer_.addr + message.to.offset, peer_.rkey});
+    }
+    for (const ibv_wc& wc :
+         WaitFor(connection_.send_cq.get(), batch.size(),
+                 side_.options.timeout_s, "READs of a batch")) {
+      CheckSuccess(wc, "a READ");
+    }
+    for (const Message& message : batch) {
+      Check(std::memcmp(arena_.At(message.to.offset),
+                        pattern_.Bytes(message.number, 0),
+                        message.to.length) == 0,
+            "message ", message.number, " of ", message.to.length, " bytes at ",
+            message.to.offset, " is not what was read");
+    }
+    arena_.CheckGuards("the memory of READs");
   }
 
   // From the same place of the own arena, which is as large.
@@ -316,6 +355,68 @@ void OneWay(Side& side, const Device& device, const Way& way) {
   side.channel.Barrier(101);
 }
 
+// READs until one fails; when all of them have, their memory is the program's
+// again. Either end makes them fail.
+void FailReads(Side& side, const Device& device, bool locally) {
+  auto memory = std::make_unique<uint8_t[]>(kStream);
+  std::memset(memory.get(), 0x22, kStream);
+  Owned owned{.device = device,
+              .pd = device.pd.get(),
+              .memory = memory.get(),
+              .other = nullptr,
+              .mr = RegisterMr(device, memory.get(), kStream, kAccess),
+              .connection = Connect(device, side, Config())};
+  const Target peer = side.channel.Exchange(
+      Target{reinterpret_cast<uint64_t>(memory.get()), owned.mr->rkey});
+  const uint64_t before = DirectBytes(side);
+  if (!side.leads) {
+    side.channel.Barrier(200);
+    if (!locally) {
+      owned.mr.reset();
+    }
+    side.channel.Barrier(201);
+    side.channel.Barrier(202);
+    Check(DirectBytes(side) != before, "no answer was placed");
+    return;
+  }
+  uint32_t sent = 0;
+  uint32_t ended = 0;
+  const auto post = [&] {
+    const uint64_t at = sent++ * kStreamWrite % kStream;
+    const ibv_sge sge = {.addr = reinterpret_cast<uint64_t>(memory.get()) + at,
+                         .length = kStreamWrite,
+                         .lkey = owned.mr->lkey};
+    PostRead(owned.connection.qp.get(), sent, sge, {peer.addr + at, peer.rkey});
+  };
+  const auto one_ends = [&] {
+    ended++;
+    return WaitFor(owned.connection.send_cq.get(), 1, side.options.timeout_s,
+                   "a READ")[0];
+  };
+  while (sent < kStreamDepth) {
+    post();
+  }
+  while (ended < 3 * kStream / kStreamWrite) {
+    CheckSuccess(one_ends(), "a READ");
+    post();
+  }
+  side.channel.Barrier(200);
+  if (locally) {
+    ModifyState(&owned, IBV_QPS_ERR);
+  }
+  for (ibv_wc wc = one_ends(); wc.status == IBV_WC_SUCCESS; wc = one_ends()) {
+    post();
+  }
+  while (ended < sent) {
+    one_ends();
+  }
+  std::memset(memory.get(), kGuard, kStream);
+  side.channel.Barrier(201);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CheckUntouched(memory.get(), "READs that fail");
+  side.channel.Barrier(202);
+}
+
 // The end of a message is there: so is all of it.
 void LastWordLast(Side& side, const Device& device) {
   constexpr size_t kLength = 64 * kKiB - 24;
@@ -362,12 +463,19 @@ void Run(Side& side) {
       std::cout << way.name << ": nothing was written afterwards\n";
     }
   }
+  for (int round = 0; round < (side.options.quick ? 1 : 5); round++) {
+    FailReads(side, device, true);
+    FailReads(side, device, false);
+  }
+  if (side.leads) {
+    std::cout << "READs that fail: nothing was written afterwards\n";
+  }
 }
 
 }  // namespace
 }  // namespace ropcie
 
 int main(int argc, char** argv) {
-  return ropcie::RunProgram(argc, argv, "direct placement of WRITEs, verified",
+  return ropcie::RunProgram(argc, argv, "direct placement, verified",
                             ropcie::Run);
 }

@@ -39,6 +39,7 @@ enum class Fault {
   kOvertake,        // a payload is placed before what is in the lane
   kPlaceAgain,      // a payload is placed that may have been taken already
   kKeepGrant,       // a grant that was returned is used
+  kFlushEarly,      // a READ fails while its memory may still be written
 };
 
 struct FaultName {
@@ -61,6 +62,7 @@ inline constexpr FaultName kFaults[] = {
     {.fault = Fault::kOvertake, .name = "overtake"},
     {.fault = Fault::kPlaceAgain, .name = "place-again"},
     {.fault = Fault::kKeepGrant, .name = "keep-grant"},
+    {.fault = Fault::kFlushEarly, .name = "flush-early"},
 };
 
 struct Env {

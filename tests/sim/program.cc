@@ -16,7 +16,7 @@ Program::Program(Env* env, Node* node, const ProgramOptions& options)
       source_(env, Qp::kDepth * options.cell, Qp::kPd, 0),
       sink_(env, Qp::kDepth * options.cell, Qp::kPd, ROPCIE_ACCESS_LOCAL_WRITE),
       fetched_(env, Qp::kDepth * options.cell, Qp::kPd,
-               ROPCIE_ACCESS_LOCAL_WRITE),
+               ROPCIE_ACCESS_LOCAL_WRITE, env->direct ? ROPCIE_GRANT_SHIFT : 0),
       target_(env, Qp::kDepth * options.cell, Qp::kPd,
               ROPCIE_ACCESS_LOCAL_WRITE | ROPCIE_ACCESS_REMOTE_WRITE,
               env->direct ? ROPCIE_GRANT_SHIFT : 0),
@@ -206,9 +206,10 @@ void Program::PostSend(bool mischief) {
   const size_t index = sends_.size();
   Message message{};
   message.key = env_->random.Next();
-  message.op = env_->direct && env_->random.OneIn(2)
-                   ? uint8_t{ROPCIE_OP_WRITE}
-                   : kOps[env_->random.Below(kOps.size())];
+  message.op = kOps[env_->random.Below(kOps.size())];
+  if (env_->direct && env_->random.OneIn(2)) {
+    message.op = env_->random.OneIn(3) ? ROPCIE_OP_READ : ROPCIE_OP_WRITE;
+  }
   message.length = RandomLength();
   message.imm = env_->random.Word();
   message.flags = static_cast<uint8_t>(env_->random.Below(16));
@@ -236,8 +237,10 @@ void Program::PostSend(bool mischief) {
     FillFromKey(message.key, bytes);
     source_.Write(off, bytes);
   }
-  std::vector<ropcie_sge> list = CutIntoSges(
-      env_, fetches ? &fetched_ : &source_, off, message.length, Qp::kMaxSge);
+  const bool whole = env_->direct && message.op == ROPCIE_OP_READ;
+  std::vector<ropcie_sge> list =
+      CutIntoSges(env_, fetches ? &fetched_ : &source_, off, message.length,
+                  whole ? 1 : Qp::kMaxSge);
   if (mischief && !local && env_->random.OneIn(60)) {
     uint32_t from = 0;
     message.bad = Spoil(&list, &from);
@@ -340,7 +343,12 @@ void Program::OnSendDone(const ropcie_req_comp& comp) {
   if (comp.status == ROPCIE_WC_SUCCESS) {
     CheckSuccess(message, index);
     message.done = true;
-  } else if (send_error_ == 0) {
+    return;
+  }
+  // What there is of its data is not touched any more.
+  fetched_.Accept(SlotOf(index), options_.cell);
+  message.given_back = true;
+  if (send_error_ == 0) {
     send_error_ = comp.status;
     CheckCause(comp.status, message, index);
   } else {
@@ -508,7 +516,7 @@ void Program::CheckReceiveError(uint8_t status, const Receive& receive) const {
 
 void Program::CheckState() {
   drained_ = alive() && qp_->state() == ROPCIE_QPS_SQD && qp_->drained();
-  if (!alive() || qp_->state() != ROPCIE_QPS_ERR) {
+  if (!alive() || qp_->state() != ROPCIE_QPS_ERR || qp_->fails_late()) {
     return;
   }
   Require(sends_done_ == sends_.size(), sends_.size() - sends_done_,
@@ -524,7 +532,7 @@ void Program::CheckMemory() {
     sink_.Accept(receive.off, receive.room);
   }
   for (size_t i = 0; i < sends_.size(); i++) {
-    if (!sends_[i].done) {
+    if (!sends_[i].done && !sends_[i].given_back) {
       fetched_.Accept(SlotOf(i), options_.cell);
     }
   }

@@ -78,6 +78,7 @@ class Program : public QpUser {
     bool denied;       // the remote key cannot
     bool late;         // posted in the error state
     bool done;         // completed with success
+    bool given_back;   // completed otherwise
     bool overwritten;  // by a later WRITE
     uint32_t remote_off;
     uint64_t nth;  // among those that take a receive, or are this atomic

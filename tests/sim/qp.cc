@@ -13,6 +13,8 @@ namespace {
 // Runs of memory that one step of the scatter loop fills, as in the driver.
 constexpr uint32_t kScatterVecs = 16;
 constexpr uint32_t kGatherVecs = 1024;
+// After which a peer that returns nothing is given up.
+constexpr uint64_t kPatience = uint64_t{5} * 1000 * 1000 * 1000;
 
 constexpr uint32_t kToInit = ROPCIE_QP_STATE | ROPCIE_QP_PKEY_INDEX |
                              ROPCIE_QP_PORT | ROPCIE_QP_ACCESS_FLAGS;
@@ -48,6 +50,7 @@ void Qp::Reset() {
   rsp_ = {};
   rq_.clear();
   held_.reset();
+  sinks_deadline_ = 0;
   ropcie_grants_init(&out_, env_->random.Word());
   ropcie_holds_init(&in_, env_->random.Word());
 }
@@ -219,14 +222,18 @@ bool Qp::AnswerAsk() {
   hdr.psn = ask_->psn;
   hdr.rkey = ask_->rkey;
   int at = -1;
+  const bool sink = ask_->imm == ROPCIE_ASK_SINK;
   const ropcie_mr_core* mr =
       GetMr({.addr = ask_->addr, .length = 1, .lkey = ask_->rkey},
-            ROPCIE_ACCESS_REMOTE_WRITE);
-  if (mr != nullptr && mr->page_shift == ROPCIE_GRANT_SHIFT &&
-      ropcie_qp_responds(state_)) {
+            sink ? ROPCIE_ACCESS_LOCAL_WRITE : ROPCIE_ACCESS_REMOTE_WRITE);
+  const bool may = sink ? ropcie_qp_requests(state_) && req_.error == 0 &&
+                              req_.local_error == 0 &&
+                              ropcie_req_awaits(&req_, ask_->rkey, ask_->addr)
+                        : ropcie_qp_responds(state_);
+  if (mr != nullptr && mr->page_shift == ROPCIE_GRANT_SHIFT && may) {
     u64 first = 0;
     const u32 len = ropcie_grant_piece(mr, ask_->addr, &first);
-    at = ropcie_grant_give(&out_, ask_->rkey, first, len);
+    at = ropcie_grant_give(&out_, ask_->rkey, sink, first, len);
     if (at >= 0) {
       const uint64_t pos = first - mr->iova + mr->offset;
       const uint64_t in_page = pos % ROPCIE_GRANT_PAGE;
@@ -351,6 +358,23 @@ void Qp::HearPlacement(const ropcie_rec& rec) {
       break;
   }
   FlushPlacement();
+  if (sinks_deadline_ != 0 && out_.sinks == 0) {
+    sinks_deadline_ = 0;
+    Run();
+  }
+}
+
+// Requests are to fail: has the peer still memory of READs?
+bool Qp::FailsLate() {
+  if (out_.sinks == 0 || env_->fault == Fault::kFlushEarly) {
+    return false;
+  }
+  if (sinks_deadline_ == 0) {
+    sinks_deadline_ = env_->now + kPatience;
+  }
+  out_.closed = true;
+  Withdraw();
+  return true;
 }
 
 void Qp::Withdraw() {
@@ -373,58 +397,69 @@ void Qp::PlacementLost() {
   question_.reset();
   ask_.reset();
   bye_ = false;
+  sinks_deadline_ = 0;
   out_.closed = true;
   for (int at = 0; (at = ropcie_grant_take_back(&out_, 0)) >= 0;) {
     Release(at);
   }
 }
 
+// The grant by which a payload may be placed, or nullptr: then it is asked for.
+ropcie_hold* Qp::Find(uint32_t key, bool sink, uint64_t addr, uint32_t len) {
+  ropcie_hold* hold = ropcie_hold_find(&in_, key, sink, addr, len);
+  if (hold == nullptr && ropcie_hold_wants(&in_) && FlushReturns()) {
+    ropcie_hdr hdr{};
+    hdr.op = ROPCIE_OP_ASK;
+    hdr.imm = sink ? ROPCIE_ASK_SINK : ROPCIE_ASK_TARGET;
+    hdr.psn = ropcie_hold_ask(&in_, key, sink, addr);
+    hdr.rkey = key;
+    hdr.addr = addr;
+    question_ = hdr;
+    FlushPlacement();
+  }
+  return hold;
+}
+
 // The grant to place a record by, or nullptr for the lane, unless it has to
 // wait.
-ropcie_hold* Qp::Choose(const ropcie_req_rec& rec, bool* wait) {
+ropcie_hold* Qp::Choose(ropcie_req_rec* rec, bool* wait) {
   bool clear = ropcie_req_clear(&req_) || env_->fault == Fault::kOvertake;
-  const bool may = ropcie_req_may_place(&req_, &rec) ||
+  const bool may = ropcie_req_may_place(&req_, rec) ||
                    (env_->fault == Fault::kPlaceAgain &&
-                    rec.hdr.op == ROPCIE_OP_WRITE && rec.hdr.frag_len != 0);
+                    rec->hdr.op == ROPCIE_OP_WRITE && rec->hdr.frag_len != 0);
   clear |= env_->fault == Fault::kPlaceAgain;
-  if (!env_->direct || !may || (!clear && rec.off != 0)) {
+  if (!env_->direct || !may) {
     return nullptr;
   }
-  const u64 addr = rec.wqe->raddr + rec.off;
-  ropcie_hold* hold =
-      ropcie_hold_find(&in_, rec.wqe->rkey, addr, rec.hdr.frag_len);
-  if (hold == nullptr) {
-    if (ropcie_hold_wants(&in_) && FlushReturns()) {
-      ropcie_hdr hdr{};
-      hdr.op = ROPCIE_OP_ASK;
-      hdr.psn = ropcie_hold_ask(&in_, rec.wqe->rkey, addr);
-      hdr.rkey = rec.wqe->rkey;
-      hdr.addr = addr;
-      question_ = hdr;
-      FlushPlacement();
+  if (rec->hdr.op == ROPCIE_OP_READ) {
+    if (rec->wqe->num_sge == 1) {
+      ropcie_req_name_sink(rec);
     }
     return nullptr;
   }
-  if (!clear) {
+  if (!clear && rec->off != 0) {
+    return nullptr;
+  }
+  ropcie_hold* hold = Find(rec->wqe->rkey, false, rec->wqe->raddr + rec->off,
+                           rec->hdr.frag_len);
+  if (hold != nullptr && !clear) {
     *wait = env_->random.OneIn(2);
     return nullptr;
   }
   return hold;
 }
 
-void Qp::Store(const ropcie_hold& hold, const ropcie_req_rec& rec) {
+void Qp::Store(const ropcie_hold& hold, uint64_t addr, uint32_t len) {
   ropcie_rec from{};
   from.span = vec_.data();
   from.nspan = static_cast<uint32_t>(vec_.size());
-  const u64 addr = rec.wqe->raddr + rec.off;
   uint32_t done = 0;
-  while (done < rec.hdr.frag_len) {
+  while (done < len) {
     ropcie_vec run;
     uint32_t count = 0;
     const uint32_t n = ropcie_mr_map(
         &hold.mr, addr + done,
-        std::min(rec.hdr.frag_len - done, uint32_t{ROPCIE_GRANT_PAGE}), &run, 1,
-        &count);
+        std::min(len - done, uint32_t{ROPCIE_GRANT_PAGE}), &run, 1, &count);
     Require(n > 0, "a granted range does not map");
     // Not across pages: they are not in a row at the other end.
     const auto bus = reinterpret_cast<uint64_t>(run.base);
@@ -440,7 +475,7 @@ void Qp::Store(const ropcie_hold& hold, const ropcie_req_rec& rec) {
 
 int Qp::SendRecord(ropcie_req_rec* rec) {
   bool wait = false;
-  ropcie_hold* hold = Choose(*rec, &wait);
+  ropcie_hold* hold = Choose(rec, &wait);
   if (wait) {
     return -EBUSY;
   }
@@ -451,7 +486,7 @@ int Qp::SendRecord(ropcie_req_rec* rec) {
     return -EACCES;
   }
   if (hold != nullptr && node_->IsUp(attr_.peer)) {
-    Store(*hold, *rec);
+    Store(*hold, rec->wqe->raddr + rec->off, rec->hdr.frag_len);
     rec->hdr.flags |= ROPCIE_F_PLACED;
     rec->hdr.grant = hold->id;
     vec_.clear();
@@ -506,6 +541,9 @@ void Qp::SendLoop() {
 }
 
 void Qp::CompleteSends() {
+  if ((req_.error != 0 || req_.local_error != 0) && FailsLate()) {
+    return;
+  }
   ropcie_req_comp comp;
   while (ropcie_req_complete(&req_, &comp)) {
     if (!env_->Fails(Fault::kLoseCompletion)) {
@@ -544,7 +582,7 @@ void Qp::CompleteReceive(const ropcie_hdr* hdr, uint8_t status) {
 }
 
 void Qp::Flush() {
-  if (env_->fault == Fault::kNoFlush) {
+  if (env_->fault == Fault::kNoFlush || FailsLate()) {
     return;
   }
   ropcie_req_comp comp;
@@ -557,26 +595,41 @@ void Qp::Flush() {
 }
 
 // An answer with what a READ asked for, if it still may be read.
-int Qp::SendAnswer(const ropcie_hdr& hdr) {
-  if (NotThere(kResponder, hdr.frag_len)) {
+int Qp::SendAnswer(ropcie_hdr* hdr) {
+  if (NotThere(kResponder, hdr->frag_len)) {
     return -EINPROGRESS;
   }
   vec_.clear();
-  if (hdr.frag_len != 0) {
+  if (hdr->frag_len != 0) {
     const ropcie_mr_core* mr =
-        GetMr({.addr = hdr.addr, .length = hdr.frag_len, .lkey = hdr.rkey},
+        GetMr({.addr = hdr->addr, .length = hdr->frag_len, .lkey = hdr->rkey},
               ROPCIE_ACCESS_REMOTE_READ);
     if (mr == nullptr) {
       return -EACCES;
     }
     uint32_t count = 0;
     vec_.resize(kGatherVecs);
-    Require(ropcie_mr_map(mr, hdr.addr, hdr.frag_len, vec_.data(), kGatherVecs,
-                          &count) == hdr.frag_len,
+    Require(ropcie_mr_map(mr, hdr->addr, hdr->frag_len, vec_.data(),
+                          kGatherVecs, &count) == hdr->frag_len,
             "a checked range does not map");
     vec_.resize(count);
   }
-  return node_->Send(attr_.peer, qpn_, hdr, vec_);
+  ropcie_hold* hold = nullptr;
+  if (env_->direct && hdr->frag_len != 0 && hdr->sink_key != 0) {
+    hold = Find(hdr->sink_key, true, hdr->sink_addr, hdr->frag_len);
+  }
+  if (hold != nullptr && node_->IsUp(attr_.peer)) {
+    Store(*hold, hdr->sink_addr, hdr->frag_len);
+    hdr->flags |= ROPCIE_F_PLACED;
+    hdr->grant = hold->id;
+    vec_.clear();
+  }
+  const int ret = node_->Send(attr_.peer, qpn_, *hdr, vec_);
+  if (ret == 0 && hold != nullptr) {
+    node_->CountPlaced();
+    ropcie_hold_used(&in_, hdr->frag_len);
+  }
+  return ret;
 }
 
 void Qp::Answer() {
@@ -593,7 +646,7 @@ void Qp::Answer() {
         (ropcie_rsp_holds_receive(&rsp_) && !rq_.empty() ? 1 : 0);
     ropcie_hdr hdr;
     ropcie_rsp_answer(&rsp_, ready, &hdr);
-    const int ret = env_->Fails(Fault::kForgetAnswer) ? 0 : SendAnswer(hdr);
+    const int ret = env_->Fails(Fault::kForgetAnswer) ? 0 : SendAnswer(&hdr);
     if (ret == -EACCES) {
       if (ropcie_rsp_fail_read(&rsp_, ROPCIE_NAK_REM_ACCESS)) {
         user_->OnRefused();
@@ -632,6 +685,9 @@ void Qp::Run() {
       Flush();
     }
     return;
+  }
+  if (sinks_deadline_ != 0 && env_->now >= sinks_deadline_) {
+    node_->GiveUp(attr_.peer);
   }
   BringIn();
   Answer();
@@ -779,8 +835,8 @@ void Qp::Request(const ropcie_rec& rec) {
       break;
     case ROPCIE_RSP_WRITE:
       if ((rec.hdr.flags & ROPCIE_F_PLACED) != 0 &&
-          !ropcie_grant_covers(&out_, rec.hdr.grant, where.rkey, where.addr,
-                               rec.hdr.frag_len)) {
+          !ropcie_grant_covers(&out_, rec.hdr.grant, where.rkey, false,
+                               where.addr, rec.hdr.frag_len)) {
         ropcie_rsp_fail(&rsp_, ROPCIE_NAK_INV_REQ);
         Refuse();
       } else if (!PlaceRemote(rec, where)) {
@@ -839,6 +895,17 @@ bool Qp::Response(const ropcie_rec& rec) {
   if (!ropcie_req_data(&req_, &rec.hdr, &at, env_->now)) {
     return req_.error != 0;
   }
+  if ((rec.hdr.flags & ROPCIE_F_PLACED) != 0) {
+    const ropcie_sge& sge = at.wqe->sge[0];
+    if (at.wqe->num_sge == 1 &&
+        ropcie_grant_covers(&out_, rec.hdr.grant, sge.lkey, true,
+                            sge.addr + at.off, rec.hdr.frag_len)) {
+      ropcie_req_placed(&req_, &rec.hdr, env_->now);
+    } else {
+      ropcie_req_fail(&req_, ROPCIE_WC_BAD_RESP_ERR);
+    }
+    return true;
+  }
   ropcie_rec value{};
   const ropcie_rec* data = &rec;
   if (rec.hdr.op == ROPCIE_OP_ATOMIC_RESP) {
@@ -872,6 +939,9 @@ void Qp::OnResponse(int peer, const ropcie_rec& rec) {
 
 void Qp::LinkLost() {
   PlacementLost();
+  if (state_ == ROPCIE_QPS_ERR) {
+    Flush();  // may have waited for what is lost
+  }
   if (state_ == ROPCIE_QPS_ERR || state_ == ROPCIE_QPS_RESET) {
     return;
   }

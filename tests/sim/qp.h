@@ -115,11 +115,16 @@ class Qp {
     return out_.num == 0 && !bye_;
   }
 
+  // It fails when its peer has returned the memory of its READs.
+  [[nodiscard]] bool fails_late() const { return sinks_deadline_ != 0; }
+
   [[nodiscard]] uint32_t qpn() const { return qpn_; }
   [[nodiscard]] ropcie_qps state() const { return state_; }
   [[nodiscard]] int peer() const { return attr_.peer; }
   [[nodiscard]] bool connected() const { return connected_; }
-  [[nodiscard]] uint64_t deadline() const { return req_.deadline; }
+  [[nodiscard]] uint64_t deadline() const {
+    return sinks_deadline_ != 0 ? sinks_deadline_ : req_.deadline;
+  }
   [[nodiscard]] uint32_t sends_pending() const {
     return ropcie_req_pending(&req_);
   }
@@ -146,7 +151,7 @@ class Qp {
   bool PlaceRemote(const ropcie_rec& rec, const ropcie_rsp_place& where);
   bool Execute(const ropcie_hdr& hdr, uint64_t* orig);
   void Deny();
-  int SendAnswer(const ropcie_hdr& hdr);
+  int SendAnswer(ropcie_hdr* hdr);
   bool Response(const ropcie_rec& rec);
   bool ScatterPiece(const ropcie_mr_core& mr, const ropcie_sge& piece,
                     const ropcie_rec& rec, uint32_t from);
@@ -161,8 +166,10 @@ class Qp {
   void HearPlacement(const ropcie_rec& rec);
   void HearGrant(const ropcie_rec& rec);
   void PlacementLost();
-  ropcie_hold* Choose(const ropcie_req_rec& rec, bool* wait);
-  void Store(const ropcie_hold& hold, const ropcie_req_rec& rec);
+  ropcie_hold* Find(uint32_t key, bool sink, uint64_t addr, uint32_t len);
+  ropcie_hold* Choose(ropcie_req_rec* rec, bool* wait);
+  void Store(const ropcie_hold& hold, uint64_t addr, uint32_t len);
+  bool FailsLate();
   enum Side { kRequester, kResponder, kSides };
   bool NotThere(Side side, uint32_t length);
   void BringIn();
@@ -191,6 +198,7 @@ class Qp {
   std::optional<ropcie_hdr> ask_;
   std::optional<ropcie_hdr> question_;
   bool bye_ = false;
+  uint64_t sinks_deadline_ = 0;
 };
 
 }  // namespace ropcie::sim

@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Sim, SimFault, testing::ValuesIn(kFaults),
                          });
 
 TEST_P(SimFault, IsNoticed) {
-  EXPECT_TRUE(FirstToNotice(GetParam().fault, 500).has_value());
+  EXPECT_TRUE(FirstToNotice(GetParam().fault, 4000).has_value());
 }
 
 TEST(Sim, HoldsWithoutFaults) {
