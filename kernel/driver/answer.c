@@ -4,8 +4,11 @@
  * of READs and the results of atomics, in the order of the requests. Runs under
  * qp->lock, wherever the queue pair is run.
  */
+#include "memory.h"
 #include "odp.h"
 #include "placement.h"
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
 
 /* The domain of what a READ asked for: see ropcie_remote_pd(). */

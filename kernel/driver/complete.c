@@ -4,6 +4,8 @@
  * to ERR, and its events.
  */
 #include "placement.h"
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
 
 static_assert((int)ROPCIE_WC_SUCCESS == (int)IB_WC_SUCCESS);

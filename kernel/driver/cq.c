@@ -8,6 +8,8 @@
 #include <linux/moduleparam.h>
 #include <linux/slab.h>
 
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
 
 static bool adaptive_events = true;

@@ -10,6 +10,8 @@
 #define UVERBS_MODULE_NAME ropcie
 #include <rdma/uverbs_named_ioctl.h>
 
+#include "memory.h"
+#include "queues.h"
 #include "ropcie.h"
 
 /**

@@ -14,6 +14,7 @@
 #include <linux/overflow.h>
 #include <linux/slab.h>
 
+#include "memory.h"
 #include "ropcie.h"
 
 MODULE_IMPORT_NS(DMA_BUF);

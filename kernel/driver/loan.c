@@ -16,7 +16,9 @@
 #include <linux/slab.h>
 #include <linux/wait_bit.h>
 
+#include "memory.h"
 #include "odp.h"
+#include "qp.h"
 #include "ropcie.h"
 
 /**

@@ -16,9 +16,13 @@
 #include <rdma/rdma_netlink.h>
 #include <rdma/uverbs_ioctl.h>
 
+#include "memory.h"
 #include "netdev.h"
 #include "odp.h"
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
+#include "ud.h"
 
 static int ropcie_query_device(struct ib_device *ibdev,
 			       struct ib_device_attr *attr,

@@ -8,6 +8,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
+#include "queues.h"
 #include "ropcie.h"
 
 static struct ropcie_shared *to_shared(struct rdma_user_mmap_entry *entry)

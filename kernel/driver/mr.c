@@ -9,6 +9,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
+#include "memory.h"
 #include "odp.h"
 #include "placement.h"
 #include "ropcie.h"

@@ -10,6 +10,7 @@
  */
 #include <linux/slab.h>
 
+#include "memory.h"
 #include "ropcie.h"
 
 static struct ropcie_mw *to_rmw(struct ib_mw *ibmw)

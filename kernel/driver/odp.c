@@ -21,7 +21,9 @@
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
 
+#include "memory.h"
 #include "odp.h"
+#include "qp.h"
 
 /* Most pages that are brought in at once. */
 #define AT_ONCE 16U

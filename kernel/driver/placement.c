@@ -14,8 +14,10 @@
 #include <linux/slab.h>
 
 #include "core/mq_id.h"
+#include "memory.h"
 #include "odp.h"
 #include "placement.h"
+#include "qp.h"
 
 static_assert(ROPCIE_GRANT_PAGE == PAGE_SIZE);
 

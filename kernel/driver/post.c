@@ -3,7 +3,10 @@
  * post_send and post_recv: check a work request, copy it into its queue, and
  * see that somebody runs it. May be called in any context.
  */
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
+#include "ud.h"
 
 /* Copy a scatter/gather list and add up its length. */
 static u64 copy_sges(struct ropcie_sge *dst, const struct ib_sge *src, int num)

@@ -7,9 +7,13 @@
 #include <linux/slab.h>
 #include <rdma/ib_addr.h>
 
+#include "memory.h"
 #include "odp.h"
 #include "placement.h"
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
+#include "ud.h"
 
 static_assert((int)ROPCIE_QPS_RESET == (int)IB_QPS_RESET);
 static_assert((int)ROPCIE_QPS_INIT == (int)IB_QPS_INIT);

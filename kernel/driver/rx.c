@@ -5,8 +5,11 @@
  * the sender's context (ropcie_rx_take_*()): bottom halves off, the lane's receive
  * lock held.
  */
+#include "memory.h"
 #include "odp.h"
 #include "placement.h"
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
 
 /* Runs of memory that one step of the scatter loop fills. */

@@ -3,9 +3,12 @@
  * Sending: work requests of a queue pair become vectored sends, or are executed
  * here. Runs under qp->lock, wherever the queue pair is run.
  */
+#include "memory.h"
 #include "odp.h"
 #include "placement.h"
+#include "qp.h"
 #include "ropcie.h"
+#include "ud.h"
 
 /*
  * Most runs of memory behind one record: a piece of n bytes touches at most

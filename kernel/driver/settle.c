@@ -7,6 +7,7 @@
  * The lists are each processor's: whoever makes a queue pair owe something has
  * bottom halves off until he has called ropcie_settle().
  */
+#include "qp.h"
 #include "ropcie.h"
 
 /* Queue pairs that one caller serves; the rest is for the consumers. */

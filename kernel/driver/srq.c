@@ -11,6 +11,7 @@
  */
 #include <linux/slab.h>
 
+#include "queues.h"
 #include "ropcie.h"
 
 int ropcie_rq_create(struct ropcie_rq *rq, u32 max_wr, u32 max_sge)

@@ -6,6 +6,7 @@
 #include <rdma/rdma_counter.h>
 #include <rdma/restrack.h>
 
+#include "queues.h"
 #include "ropcie.h"
 
 /* Behind the device's own counters stand those of its adapter. */

@@ -14,7 +14,10 @@
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
+#include "ud.h"
 
 /* How long a full lane holds up a send queue. */
 #define PATIENCE_NS (250 * NSEC_PER_MSEC)

@@ -7,6 +7,7 @@
 #include <linux/log2.h>
 #include <linux/uaccess.h>
 
+#include "queues.h"
 #include "ropcie.h"
 
 static_assert(sizeof(struct ropcie_abi_ring) == 128);

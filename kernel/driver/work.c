@@ -17,6 +17,8 @@
 #include "netdev.h"
 #include "odp.h"
 #include "placement.h"
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
 
 /* Bytes that a consumer sends before it lets others at the QP. */

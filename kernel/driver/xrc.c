@@ -9,6 +9,8 @@
  * queue takes its number away first, and then goes through the targets: all that
  * have a queue are in dev->qps.
  */
+#include "qp.h"
+#include "queues.h"
 #include "ropcie.h"
 
 /* The wire has so much room for a number. */
