@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 1 --link loopback --smp 2
-# lab-kernels: all
 #
 # What this node sends to itself goes past the lanes, or, with hand_over=0, through them;
 # whether it is one or the other, and while it changes all the time, nothing is lost,

@@ -3,7 +3,6 @@
 # lab: --nodes 2
 # lab: --nodes 1 --link loopback -- --quick
 # lab-long: --nodes 1 --link loopback
-# lab-kernels: all
 #
 # What keys protect, case by case. Arguments are given to rop_keys; with --tolerate
 # wrong answers are only printed.

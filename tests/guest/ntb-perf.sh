@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --no-setup
-# lab: --nodes 3 --no-setup
+# lab-long: --nodes 3 --no-setup
 #
 # Linux's ntb_perf on the emulated NTB: its set-up by scratchpads and by
 # messages, with the translation set by either side, and a transfer to each peer in turn.

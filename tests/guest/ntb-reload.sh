@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --no-setup
-# lab: --nodes 3 --no-setup
+# lab-long: --nodes 3 --no-setup
 #
 # The last node's driver goes and comes again: unloaded, killed without a
 # word, stopped for longer than the heartbeat allows, and unloaded in the
