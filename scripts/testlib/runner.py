@@ -4,6 +4,7 @@
 Knows nothing of what the suites are.
 """
 
+import concurrent.futures
 import os
 import subprocess
 import time
@@ -31,6 +32,7 @@ class Runner:
         self.kernel = kernel
         self._pattern = pattern
         self._report = report
+        self._children = set()
 
     def wants(self, name):
         """Is a guest test among those that were asked for?"""
@@ -46,6 +48,7 @@ class Runner:
         status = None
         with open(log, "wb") as out:
             child = procs.spawn(argv, stdout=out, stderr=subprocess.STDOUT, cwd=TOP)
+            self._children.add(child)
             try:
                 while status is None:
                     try:
@@ -57,11 +60,24 @@ class Runner:
                         elif watch:
                             watch(_read(log))
             finally:
+                self._children.discard(child)
                 procs.kill(child)
         output = _read(log)
         if watch:
             watch(output)
         return status, output
+
+    def at_once(self, calls):
+        """What these calls return, made by as many threads as there are processors."""
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            futures = [pool.submit(call) for call in calls]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in list(self._children):
+                    procs.kill(child)
+                raise
 
     def cmake(self, name, build, *definitions):
         """Configures and builds; the exit status."""

@@ -5,6 +5,7 @@ A suite is a function that is given a Runner and returns a Result. It does not
 stop at a failure, and prints nothing: that is main's.
 """
 
+import functools
 import glob
 import os
 import re
@@ -138,9 +139,14 @@ def _guest_suite(name, series, belongs, **when):
             return result.of_status("build of the guests' programs", status)
         tests = [test for test in guests.find()
                  if runner.wants(test.name) and belongs(test) and (test.quick or not runner.quick)]
+        kernel = runner.kernel or series
+        groups = guests.batches(tests)
+        # A node alone keeps one processor busy: as many of those at a time as there are.
+        alone = [group for group in groups if group[0].nodes() == 1]
+        parts = runner.at_once([functools.partial(runner.guest_batch, group, kernel) for group in alone])
+        parts += [runner.guest_batch(group, kernel) for group in groups if group not in alone]
         total = Result()
-        for group in guests.batches(tests):
-            part = runner.guest_batch(group, runner.kernel or series)
+        for part in parts:
             total.add(part)
             total.failures += part.failures
         return total
