@@ -31,6 +31,8 @@ static struct {
 	uint32_t ring_size;
 	uint32_t calls;
 	bool refuses_writes;
+	int error;
+	uint32_t failures;
 	bool gone;
 	uint32_t writes;
 } fake;
@@ -75,6 +77,22 @@ void fake_refuse_writes(void)
 void fake_lose_device(void)
 {
 	fake.gone = true;
+}
+
+void fake_fail_calls(int error, uint32_t times)
+{
+	fake.error = error;
+	fake.failures = times;
+}
+
+static int failure(void)
+{
+	if (fake.gone)
+		return EIO;
+	if (!fake.failures)
+		return 0;
+	fake.failures--;
+	return fake.error;
 }
 
 uint32_t fake_writes(void)
@@ -258,10 +276,11 @@ int ibv_cmd_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		      struct ibv_send_wr **bad_wr)
 {
 	uint32_t count = 0;
+	int failed = failure();
 
+	if (failed)
+		return failed;
 	fake.calls += !wr;
-	if (fake.gone)
-		return EIO;
 	for (; wr; wr = wr->next) {
 		int ret = take(wr);
 
@@ -278,8 +297,10 @@ int ibv_cmd_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 int ibv_cmd_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		      struct ibv_recv_wr **bad_wr)
 {
-	fake.calls += !wr;
-	return fake.gone ? EIO : 0;
+	int failed = failure();
+
+	fake.calls += !wr && !failed;
+	return failed;
 }
 
 /* A command that is written, as far as the kernel would look at it. */
@@ -347,9 +368,9 @@ long __wrap_syscall(long number, ...)
 	if (number != SYS_write || fd != mapped.ibv_ctx.context.cmd_fd)
 		abort();
 	fake.writes++;
-	errno = fake.gone	    ? EIO :
-		fake.refuses_writes ? EACCES :
-				      written(data, length);
+	errno = fake.refuses_writes ? EACCES : failure();
+	if (!errno)
+		errno = written(data, length);
 	return errno ? -1 : (long)length;
 }
 

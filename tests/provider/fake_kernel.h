@@ -55,6 +55,9 @@ uint32_t fake_calls(void);
 void fake_refuse_writes(void);
 uint32_t fake_writes(void);
 
+/* So many doorbells and polls fail, with that errno. */
+void fake_fail_calls(int error, uint32_t times);
+
 /* Doorbells and polls return EIO from now on. */
 void fake_lose_device(void);
 

@@ -193,6 +193,23 @@ TEST_F(MappedQp, CallsOnlyAKernelThatDoesNotLook) {
   EXPECT_EQ(fake_calls(), 2);
 }
 
+TEST_F(MappedQp, CallsUntilTheKernelHasHeard) {
+  ropcie_uring_want_call(fake_ring(0), true);
+  ropcie_uring_want_call(fake_ring(1), true);
+  uint32_t calls = 0;
+  for (const int error : {ENOMEM, EBUSY, EINTR, EFAULT}) {
+    fake_fail_calls(error, 3);
+    ASSERT_EQ(Send(calls, 0), 0);
+    EXPECT_EQ(fake_calls(), ++calls) << strerror(error);
+    fake_fail_calls(error, 3);
+    ASSERT_EQ(Receive(calls), 0);
+    EXPECT_EQ(fake_calls(), ++calls) << strerror(error);
+  }
+  const uint32_t writes = fake_writes();
+  ASSERT_EQ(Send(calls, 0), 0);
+  EXPECT_EQ(fake_writes(), writes + 1) << "that it may write is not forgotten";
+}
+
 TEST_F(MappedQp, WritesItsCallsAndLeavesThemToLibibverbsWhereItMayNot) {
   ropcie_uring_want_call(fake_ring(0), true);
   ropcie_uring_want_call(fake_ring(1), true);

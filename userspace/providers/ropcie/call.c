@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 #include "call.h"
 
-#include <errno.h>
 #include <rdma/ib_user_verbs.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,7 +21,7 @@ static bool write_command(struct ibv_context *context, const void *cmd,
 	/* Not write(), where a thread may be cancelled: callers hold locks. */
 	if (syscall(SYS_write, context->cmd_fd, cmd, length) == (long)length)
 		return true;
-	if (errno != ENOMEM && errno != EBUSY && errno != EINTR)
+	if (!ropcie_call_again(errno))
 		__atomic_store_n(refused, true, __ATOMIC_RELAXED);
 	return false;
 }

@@ -11,8 +11,21 @@
 #ifndef ROPCIE_CALL_H
 #define ROPCIE_CALL_H
 
+#include <errno.h>
+#include <stdbool.h>
+
 struct ibv_cq;
 struct ibv_qp;
+
+/*
+ * Has a call failed only this time? What it names is on its own stack, so EFAULT is a
+ * copy that was made to fail.
+ */
+static inline bool ropcie_call_again(int error)
+{
+	return error == ENOMEM || error == EBUSY || error == EINTR ||
+	       error == EFAULT;
+}
 
 /* The kernel looks at the send queue. */
 int ropcie_call_for_sends(struct ibv_qp *qp);

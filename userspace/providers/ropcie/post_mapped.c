@@ -175,7 +175,7 @@ static void ring_doorbell(struct ropcie_qp *qp, int (*call)(struct ibv_qp *qp))
 
 	for (;;) {
 		ret = call(&qp->vqp.qp);
-		if (ret != ENOMEM && ret != EBUSY && ret != EINTR)
+		if (!ropcie_call_again(ret))
 			break;
 		sched_yield();
 	}
