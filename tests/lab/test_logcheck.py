@@ -70,6 +70,27 @@ class Findings(unittest.TestCase):
                   " __list_add_valid+0x1/0x2\n ropcie_qp_schedule+0x1/0x2 [ropcie]\n")
         self.assertEqual(logcheck.findings(report), [report.splitlines()[0]])
 
+    DEADLOCK = """\
+[ 1.0] WARNING: possible circular locking dependency detected
+[ 1.0] kworker/0:1/464 is trying to acquire lock:
+[ 1.0] ffffffffa04ab950 (nvmet_config_sem){++++}-{3:3}, at: nvmet_find_get_subsys+0x1/0x2 [nvmet]
+[ 1.0] but task is already holding lock:
+[ 1.0] ffff88800861c420 (&id_priv->handler_mutex){+.+.}-{3:3}, at: cma_ib_handler+0xab/0x7f0
+[ 1.0] Call Trace:
+[ 1.0]  nvmet_rdma_cm_handler+0x705/0x2ff0 [nvmet_rdma]
+[ 1.0]  </TASK>
+"""
+
+    def test_a_deadlock_of_others_is_let_pass(self):
+        self.assertEqual(logcheck.findings(GOOD + self.DEADLOCK), [])
+        self.assertEqual(len(logcheck.findings(self.DEADLOCK + BAD)), len(BAD.splitlines()))
+
+    def test_a_deadlock_with_us_in_it_is_ours(self):
+        for ours in (self.DEADLOCK.replace("[nvmet_rdma]", "[ropcie]"),
+                     self.DEADLOCK.replace("nvmet_config_sem", "device->unregistration_lock"),
+                     self.DEADLOCK.replace("</TASK>", "")):
+            self.assertEqual(len(logcheck.findings(ours)), 2)
+
     def test_order_is_kept(self):
         self.assertEqual(len(logcheck.findings(GOOD + BAD + GOOD)), len(BAD.splitlines()))
 
