@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --smp 2 -- 1 traffic lent stuck killed
 # lab-long: --nodes 2 --smp 2 --timeout 7200 -- 10
-# lab-kernels: all
 #
 # dma.sh [TURNS [WAY...]]: large payloads go by a DMA engine (dma_dummy), which is slow, does not
 # keep their order, fails, refuses or gets stuck, and leaves rubbish in the peer's memory

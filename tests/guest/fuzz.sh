@@ -13,22 +13,26 @@
 echo 0 >/proc/sys/debug/exception-trace
 
 # A process that may not allocate can not close a file on the host for good (9p: the
-# Tclunk of its fid), so the fuzzer has none open: it lies in memory, with all it needs.
-here=/dev/shm/fuzz
-mkdir $here
+# Tclunk of its fid), nor could anybody open one then: the fuzzer sees none. Its root is
+# in memory, with all that it needs.
+root=/dev/shm/fuzz
+mkdir -p $root/{dev,proc,sys}
+for dir in dev proc sys; do
+	mount --bind /$dir $root/$dir || fail "no /$dir for the fuzzer"
+done
 program=$(command -v rop_fuzz)
-ldd "$program" | grep -o '/[^ ]*' | xargs -I'{}' cp '{}' $here
-cp "$program" "$IBV_DRIVERS-rdmav34.so" $here
+ldd "$program" | grep -o '/[^ ]*' | xargs -I'{}' cp '{}' $root
+cp "$program" "$IBV_DRIVERS-rdmav34.so" $root
 
 # fuzz WHAT OPTION...
 fuzz() {
 	local what=$1
 
 	shift
-	IBV_DRIVERS=$here/${IBV_DRIVERS##*/} \
-		$here/ld-linux-x86-64.so.2 --library-path $here $here/rop_fuzz \
-		--timeout "$patience" "$@" 2>$here/log </dev/null ||
-		fail "rop_fuzz ended with status $? under $what: $(tail -n 5 $here/log)"
+	IBV_DRIVERS=/${IBV_DRIVERS##*/} chroot $root \
+		/ld-linux-x86-64.so.2 --library-path / /rop_fuzz \
+		--timeout "$patience" "$@" 2>$root/log </dev/null ||
+		fail "rop_fuzz ended with status $? under $what: $(tail -n 5 $root/log)"
 	expect_no_user_objects "$what"
 	rop_sendrecv >/dev/null || fail "rop_sendrecv ended with status $? after $what"
 	pass "$what"
