@@ -165,11 +165,7 @@ static int ropcie_alloc_ucontext(struct ib_ucontext *ibuc,
 	struct ropcie_abi_alloc_ucontext_req req = {};
 	int ret;
 
-	if (udata->inlen > sizeof(req) &&
-	    !ib_is_udata_cleared(udata, sizeof(req),
-				 udata->inlen - sizeof(req)))
-		return -EOPNOTSUPP;
-	ret = ib_copy_from_udata(&req, udata, min(sizeof(req), udata->inlen));
+	ret = ropcie_copy_req(udata, &req, sizeof(req));
 	if (ret)
 		return ret;
 	if (req.comp_mask & ~ROPCIE_ABI_CTX_FEATURES_ALL)

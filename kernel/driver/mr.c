@@ -412,11 +412,7 @@ static int mr_flags(struct ib_udata *udata)
 	struct ropcie_abi_reg_mr_req req = {};
 	int ret;
 
-	if (udata->inlen > sizeof(req) &&
-	    !ib_is_udata_cleared(udata, sizeof(req),
-				 udata->inlen - sizeof(req)))
-		return -EOPNOTSUPP;
-	ret = ib_copy_from_udata(&req, udata, min(sizeof(req), udata->inlen));
+	ret = ropcie_copy_req(udata, &req, sizeof(req));
 	if (ret)
 		return ret;
 	if (req.flags & ~ROPCIE_ABI_MR_NULL)

@@ -708,6 +708,24 @@ static inline bool ropcie_udata_unknown(struct ib_udata *udata)
 	       !ib_is_udata_cleared(udata, 0, udata->inlen);
 }
 
+/**
+ * ropcie_copy_req() - what a process passes with a command
+ * @udata: the driver's part of the command
+ * @req: result, all zero: an older library passes less
+ * @size: bytes of @req
+ *
+ * Return: 0; -EOPNOTSUPP when a newer library asks for what is not known here; or
+ * -EFAULT.
+ */
+static inline int ropcie_copy_req(struct ib_udata *udata, void *req,
+				  size_t size)
+{
+	if (udata->inlen > size &&
+	    !ib_is_udata_cleared(udata, size, udata->inlen - size))
+		return -EOPNOTSUPP;
+	return ib_copy_from_udata(req, udata, min(size, udata->inlen));
+}
+
 /*
  * Work that takes locks with bottom halves off can run here: neither in a
  * hard interrupt nor under somebody's spin_lock_irqsave().

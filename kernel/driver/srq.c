@@ -160,11 +160,7 @@ static int resize_req(struct ropcie_abi_resize_srq_req *req,
 {
 	if (udata->inlen < sizeof(*req))
 		return -EINVAL;
-	if (udata->inlen > sizeof(*req) &&
-	    !ib_is_udata_cleared(udata, sizeof(*req),
-				 udata->inlen - sizeof(*req)))
-		return -EOPNOTSUPP;
-	return ib_copy_from_udata(req, udata, sizeof(*req));
+	return ropcie_copy_req(udata, req, sizeof(*req));
 }
 
 int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,

@@ -33,11 +33,7 @@ int ropcie_wants_mapped(struct ib_udata *udata)
 
 	if (!udata)
 		return 0;
-	if (udata->inlen > sizeof(req) &&
-	    !ib_is_udata_cleared(udata, sizeof(req),
-				 udata->inlen - sizeof(req)))
-		return -EOPNOTSUPP;
-	ret = ib_copy_from_udata(&req, udata, min(sizeof(req), udata->inlen));
+	ret = ropcie_copy_req(udata, &req, sizeof(req));
 	if (ret)
 		return ret;
 	if (req.flags & ~ROPCIE_ABI_QUEUE_MAPPED)

@@ -7,32 +7,13 @@
 # order (default 50; the nodes share them), with and without a loopback pair.
 # Each illegal order is refused and leaves no trace. In the end the link works.
 set -euo pipefail
+# shellcheck source=tests/guest/lib/base.sh
+. "$(dirname "$0")/lib/base.sh"
 
 rounds=$(((${1:-50} + NODES - 1) / NODES))
 modules=(ntb_hw_ivshmem ropcie_ntb_if ropcie_bus ropcie_device ropcie)
-patience=60
 declare -A needs # module to those of $modules that must be there before it
 orders=()
-
-fail() {
-	echo "FAILED: $*"
-	exit 1
-}
-
-pass() {
-	echo "ok: $*"
-}
-
-# retry SECONDS COMMAND...: until it is true.
-retry() {
-	local end=$((SECONDS + $1))
-
-	shift
-	until "$@"; do
-		[ "$SECONDS" -lt "$end" ] || return 1
-		sleep 0.05
-	done
-}
 
 loaded() {
 	[ -d "/sys/module/$1" ]

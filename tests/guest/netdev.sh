@@ -8,31 +8,12 @@
 # frame, TCP with its data compared, MTU and its limits, statistics, carrier.
 # Every node does it with every other.
 set -euo pipefail
+# shellcheck source=tests/guest/lib/base.sh
+. "$(dirname "$0")/lib/base.sh"
 
 dev=${NETDEV:?}
 max_mtu=65520
-patience=60
 modules=(ropcie_ntb_if ropcie_bus ropcie_device ropcie)
-
-fail() {
-	echo "FAILED: $*"
-	exit 1
-}
-
-pass() {
-	echo "ok: $*"
-}
-
-# retry SECONDS COMMAND...: until it is true.
-retry() {
-	local end=$((SECONDS + $1))
-
-	shift
-	until "$@"; do
-		[ "$SECONDS" -lt "$end" ] || return 1
-		sleep 0.05
-	done
-}
 
 # shellcheck source=tests/guest/lib/tcp.sh
 . "$(dirname "$0")/lib/tcp.sh"
@@ -171,7 +152,7 @@ carrier_follows() {
 	lab-barrier netdev-carrier
 	if [ "$NODE" = "$NODES" ]; then
 		for ((index = ${#modules[@]} - 1; index >= 0; index--)); do
-			timeout $patience rmmod "${modules[index]}" || fail "rmmod ${modules[index]}"
+			timeout "$patience" rmmod "${modules[index]}" || fail "rmmod ${modules[index]}"
 		done
 	fi
 	lab-barrier netdev-gone

@@ -7,8 +7,10 @@
 # shellcheck source-path=SCRIPTDIR source=lib/ntb.sh
 . "$(dirname "$0")/lib/ntb.sh"
 
-size=$((8 << 20))
-tcp_port=7777
+tcp_net=10.78.0
+# shellcheck source-path=SCRIPTDIR source=lib/tcp.sh
+. "$(dirname "$0")/lib/tcp.sh"
+
 other=$((3 - NODE))
 
 [ "$NODES" = 2 ] || fail "ntb_transport joins two nodes, not $NODES"
@@ -17,34 +19,15 @@ netdevs() {
 	ls /sys/class/net
 }
 
-pattern() {
-	seq "$(($1 * 10000000))" 999999999 | head -c $size
-}
-
-receives() {
-	timeout 300 busybox nc -l -p $tcp_port >/tmp/received ||
-		fail "$1: nothing came"
-	cmp <(pattern $other) /tmp/received || fail "$1: other data than was sent"
-	[ "$(stat -c %s /tmp/received)" = $size ] || fail "$1: short"
-}
-
-sends() {
-	# The receiver may not listen yet.
-	retry "$patience" eval "exec 5<>/dev/tcp/10.78.0.$other/$tcp_port" 2>/dev/null ||
-		fail "$1: cannot connect"
-	pattern "$NODE" >&5 || fail "$1: cannot send"
-	exec 5>&-
-}
-
 transfer() {
 	local node
 
 	for node in 1 2; do
 		meet "$1-from-$node"
-		if [ "$NODE" = $node ]; then sends "$1"; else receives "$1"; fi
+		if [ "$NODE" = $node ]; then send_to $other; else receive_from $other; fi
 	done
 	meet "$1-done"
-	pass "$1: $size bytes each way, compared"
+	pass "$1: $tcp_bytes bytes each way, compared"
 }
 
 # all_answered NAME PING-ARGUMENT...: but perhaps the last ones, for which ping waits
@@ -53,7 +36,7 @@ all_answered() {
 	local name=$1 said sent received under_way
 
 	shift
-	said=$(ping -q "$@" "10.78.0.$other")
+	said=$(ping -q "$@" "$tcp_net.$other")
 	sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' <<<"$said")
 	received=$(sed -n 's/.*transmitted, \([0-9]*\) received.*/\1/p' <<<"$said")
 	under_way=$(sed -n 's/.*, pipe \([0-9]*\)$/\1/p' <<<"$said")
@@ -74,9 +57,9 @@ netdev() {
 	load ntb_transport max_num_clients=1
 	load ntb_netdev
 	dev=$(netdevs | grep -vxF "$before") || fail "$name: no interface came"
-	ip addr add "10.78.0.$NODE/24" dev "$dev"
+	ip addr add "$tcp_net.$NODE/24" dev "$dev"
 	ip link set "$dev" up
-	retry "$patience" ping -q -c1 -W1 "10.78.0.$other" >/dev/null ||
+	retry "$patience" ping -q -c1 -W1 "$tcp_net.$other" >/dev/null ||
 		fail "$name: node $other does not answer"
 	all_answered "$name" -i0.05 -c50
 	all_answered "$name" -i0.05 -c20 -s60000

@@ -35,7 +35,7 @@ perf() {
 	meet "ready-$name"
 	for ((node = 1; node <= NODES; node++)); do
 		for ((pidx = 0; pidx < peer_count && node == NODE; pidx++)); do
-			timeout $patience bash -c "echo $pidx >$dir/run" ||
+			timeout "$patience" bash -c "echo $pidx >$dir/run" ||
 				fail "$name: the test with peer $pidx did not end"
 			result=$(grep copied "$dir/run") || fail "$name: $(<"$dir/run")"
 			[[ $result == *"copied $((1 << order)) bytes"* ]] ||

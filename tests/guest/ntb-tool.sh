@@ -86,7 +86,7 @@ test_doorbells() {
 	expect "$tool/db" 0 "cleared"
 	meet db-cleared
 
-	timeout $patience bash -c "echo $expected >$tool/db_event" &
+	timeout "$patience" bash -c "echo $expected >$tool/db_event" &
 	sleep 0.5
 	meet db-waiting
 	each_peer ring
@@ -272,7 +272,7 @@ test_messages() {
 	[ $seen = $(((1 << peer_count) - 1)) ] || fail "messages of peers $seen only"
 	meet msg-read
 	each_peer send_message
-	timeout $patience bash -c "echo 1 >$tool/msg_event" ||
+	timeout "$patience" bash -c "echo 1 >$tool/msg_event" ||
 		fail "no message after the registers were emptied"
 	meet msg-done
 	pass messages

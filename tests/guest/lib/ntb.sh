@@ -5,35 +5,16 @@
 # run with `scripts/lab --no-setup run`, which has loaded ntb_hw_ivshmem; each
 # test loads it anew with the parameters that it wants.
 set -u
+# shellcheck source=tests/guest/lib/base.sh
+. "$(dirname "${BASH_SOURCE[0]}")/base.sh"
 
 me=$((NODE - 1))
 peer_count=$((NODES - 1))
-patience=60
 ntb_debugfs=/sys/kernel/debug
-
-fail() {
-	echo "FAILED: $*"
-	exit 1
-}
-
-pass() {
-	echo "ok: $*"
-}
 
 # meet NAME: all nodes do; a node that failed fails the others.
 meet() {
 	lab-barrier "$1" || fail "not all nodes came to $1"
-}
-
-# retry SECONDS COMMAND...: until it is true.
-retry() {
-	local end=$((SECONDS + $1))
-
-	shift
-	until "$@"; do
-		[ "$SECONDS" -lt "$end" ] || return 1
-		sleep 0.05
-	done
 }
 
 # A module of this project, of the NTB modules built with it, or of the kernel.

@@ -5,31 +5,12 @@
 # node 2, or both on the only node; sourced. Other nodes only come to the
 # barriers.
 set -euo pipefail
+# shellcheck source=tests/guest/lib/base.sh
+. "$(dirname "${BASH_SOURCE[0]}")/base.sh"
 
-patience=${LAB_PATIENCE:-60} # seconds; more on slow kernels
 pair_number=0
 step=0
 hog_log=$LAB_OUT/hog.$NODE
-
-fail() {
-	echo "FAILED: $*"
-	exit 1
-}
-
-pass() {
-	echo "ok: $*"
-}
-
-# retry SECONDS COMMAND...: until it is true.
-retry() {
-	local end=$((SECONDS + $1))
-
-	shift
-	until "$@"; do
-		[ "$SECONDS" -lt "$end" ] || return 1
-		sleep 0.05
-	done
-}
 
 ended() {
 	! kill -0 "$1" 2>/dev/null

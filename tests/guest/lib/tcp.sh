@@ -3,6 +3,7 @@
 #
 # For guest tests that send by TCP and compare what comes; sourced where fail, retry
 # and $patience are.
+tcp_net=${tcp_net:-10.77.0} # of the nodes' addresses
 tcp_port=7777
 tcp_bytes=$((16 << 20))
 
@@ -17,7 +18,7 @@ receive_from() {
 }
 
 send_to() {
-	retry "$patience" eval "exec 5<>/dev/tcp/10.77.0.$1/$tcp_port" 2>/dev/null ||
+	retry "$patience" eval "exec 5<>/dev/tcp/$tcp_net.$1/$tcp_port" 2>/dev/null ||
 		fail "cannot connect to node$1"
 	pattern "$NODE" >&5 || fail "cannot send to node$1"
 	exec 5>&-

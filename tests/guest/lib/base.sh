@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What every guest test has; sourced.
+# shellcheck disable=SC2034 # used where it is sourced
+patience=${LAB_PATIENCE:-60} # seconds; more on slow kernels
+
+fail() {
+	echo "FAILED: $*"
+	exit 1
+}
+
+pass() {
+	echo "ok: $*"
+}
+
+# retry SECONDS COMMAND...: until it is true.
+retry() {
+	local end=$((SECONDS + $1))
+
+	shift
+	until "$@"; do
+		[ "$SECONDS" -lt "$end" ] || return 1
+		sleep 0.05
+	done
+}
