@@ -264,8 +264,11 @@ int64_t Count() { return std::strtol(Name("BENCH_OPS", "200"), nullptr, 10); }
 void Sizes(benchmark::internal::Benchmark* bench) {
   bench->Arg(64)
       ->Arg(4096)
+      ->Arg(16384)
       ->Arg(65536)
+      ->Arg(1 << 18)
       ->Arg(1 << 20)
+      ->Arg(8 << 20)
       ->Iterations(Count())
       ->UseRealTime();
 }
