@@ -47,7 +47,6 @@ int ropcie_grant_give(struct ropcie_grants *out, u32 key, bool sink, u64 addr,
 		g->addr = addr;
 		g->len = len;
 		out->num++;
-		out->sinks += sink;
 		return i;
 	}
 	return -1;
@@ -90,7 +89,6 @@ int ropcie_grant_take_back(struct ropcie_grants *out, u32 id)
 			continue;
 		g->id = 0;
 		out->num--;
-		out->sinks -= g->sink;
 		return i;
 	}
 	return -1;
@@ -131,7 +129,7 @@ struct ropcie_hold *ropcie_hold_find(struct ropcie_holds *in, u32 key, bool sink
 {
 	u32 i;
 
-	for (i = 0; i < ROPCIE_GRANTS; i++) {
+	for (i = 0; i < ROPCIE_HOLDS; i++) {
 		struct ropcie_hold *h = &in->hold[i];
 
 		if (h->state == ROPCIE_HOLD_GRANTED && h->mr.key == key &&
@@ -154,22 +152,36 @@ void ropcie_hold_used(struct ropcie_holds *in, u32 bytes)
 	earn(in, bytes >> ROPCIE_GRANT_SHIFT);
 }
 
-/* A free place, or the one whose grant is to go; NULL while none can. */
+/*
+ * For a question: a free place, or the one whose grant is to go; NULL while none can.
+ */
 static struct ropcie_hold *find_room(struct ropcie_holds *in)
 {
-	struct ropcie_hold *oldest = NULL;
-	u32 i;
+	struct ropcie_hold *unused = NULL, *oldest = NULL;
+	u32 i, num = 0;
 
-	for (i = 0; i < ROPCIE_GRANTS; i++) {
+	for (i = 0; i < ROPCIE_HOLDS; i++) {
 		struct ropcie_hold *h = &in->hold[i];
 
 		if (h->state == ROPCIE_HOLD_FREE)
-			return h;
+			unused = h;
+		else
+			num++;
 		if (h->state == ROPCIE_HOLD_GRANTED &&
 		    (!oldest || h->used < oldest->used))
 			oldest = h;
 	}
-	return oldest;
+	return num < ROPCIE_GRANTS ? unused : oldest;
+}
+
+static struct ropcie_hold *find_unused(struct ropcie_holds *in)
+{
+	u32 i;
+
+	for (i = 0; i < ROPCIE_HOLDS; i++)
+		if (in->hold[i].state == ROPCIE_HOLD_FREE)
+			return &in->hold[i];
+	return NULL;
 }
 
 bool ropcie_hold_wants(struct ropcie_holds *in)
@@ -240,10 +252,10 @@ int ropcie_hold_expects(struct ropcie_holds *in, const struct ropcie_hdr *hdr,
 void ropcie_hold_fill(struct ropcie_holds *in, const struct ropcie_hdr *hdr,
 		      void **pages, u32 offset)
 {
-	struct ropcie_hold *h = find_room(in);
+	struct ropcie_hold *h = find_unused(in);
 
-	/* Only a peer that gives more than it may leaves no room. */
-	if (!h || h->state != ROPCIE_HOLD_FREE)
+	/* Only a peer that gives more than it may leaves no place. */
+	if (!h)
 		return;
 	memset(h, 0, sizeof(*h));
 	h->id = hdr->imm;
@@ -262,7 +274,7 @@ void ropcie_hold_drop(struct ropcie_holds *in, u32 id)
 {
 	u32 i;
 
-	for (i = 0; i < ROPCIE_GRANTS; i++)
+	for (i = 0; i < ROPCIE_HOLDS; i++)
 		if (in->hold[i].state == ROPCIE_HOLD_GRANTED &&
 		    in->hold[i].id == id)
 			in->hold[i].state = ROPCIE_HOLD_RETURNING;
@@ -272,7 +284,7 @@ struct ropcie_hold *ropcie_hold_to_return(struct ropcie_holds *in)
 {
 	u32 i;
 
-	for (i = 0; i < ROPCIE_GRANTS; i++)
+	for (i = 0; i < ROPCIE_HOLDS; i++)
 		if (in->hold[i].state == ROPCIE_HOLD_RETURNING)
 			return &in->hold[i];
 	return NULL;

@@ -27,6 +27,8 @@
 
 /* Grants that a queue pair gives, and holds, at most. */
 #define ROPCIE_GRANTS 32
+/* With a place for the question, so that an answer that comes late has one too. */
+#define ROPCIE_HOLDS (ROPCIE_GRANTS + 1)
 
 /**
  * struct ropcie_grant - a grant that was given
@@ -52,14 +54,12 @@ struct ropcie_grant {
  * struct ropcie_grants - what an owner has given to one peer's queue pair
  * @grant: grants
  * @num: how many there are
- * @sinks: those of them that are for answers to READs
  * @next_id: number of the next
  * @closed: no more are given
  */
 struct ropcie_grants {
 	struct ropcie_grant grant[ROPCIE_GRANTS];
 	u32 num;
-	u32 sinks;
 	u32 next_id;
 	bool closed;
 };
@@ -171,7 +171,7 @@ struct ropcie_hold {
  * @closed: nothing is asked, and what is granted is returned
  */
 struct ropcie_holds {
-	struct ropcie_hold hold[ROPCIE_GRANTS];
+	struct ropcie_hold hold[ROPCIE_HOLDS];
 	u64 clock;
 	struct ropcie_hold *asked;
 	u32 waits;

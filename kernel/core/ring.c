@@ -107,6 +107,11 @@ static inline int tx_make_room(struct ropcie_lane_tx *tx, u32 bytes)
 	return tx_fits(tx, bytes) ? 0 : -EAGAIN;
 }
 
+int ropcie_lane_room(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr)
+{
+	return tx_make_room(tx, ropcie_hdr_ring_len(hdr));
+}
+
 /* The receiver sees the record from here on. */
 static inline void tx_publish(struct ropcie_lane_tx *tx,
 			      const struct ropcie_slot *slot, u64 pos)

@@ -188,6 +188,15 @@ int ropcie_lane_send(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr,
 		     const struct ropcie_vec *vec, u32 nvec);
 
 /**
+ * ropcie_lane_room() - would a record be sent?
+ * @tx: sending half
+ * @hdr: valid header
+ *
+ * Return: as ropcie_lane_send(), which does not fail when nothing was sent since.
+ */
+int ropcie_lane_room(struct ropcie_lane_tx *tx, const struct ropcie_hdr *hdr);
+
+/**
  * ropcie_lane_reserve() - give a record its place, while somebody else copies its payload
  * @tx: sending half
  * @hdr: valid header of a record with payload in the ring

@@ -47,22 +47,19 @@ static int send_answer(struct ropcie_qp *qp, struct ropcie_hdr *hdr)
 			  ARRAY_SIZE(vec), &nvec);
 	if (n == source.length && unlikely(qp->place))
 		hold = ropcie_placement_choose_answer(qp, hdr);
-	if (hold) {
-		ropcie_placement_store(qp, hold, hdr, hdr->sink_addr, vec, nvec);
-		nvec = 0;
-	}
 	/* All that the READ asked for will be needed, or its rest. */
 	if (n != source.length)
 		ret = ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
 					 source.addr + n, hdr->msg_len - n);
-	else if (nvec && ropcie_mq_wants_dma(&qp->tx, hdr->frag_len))
+	else if (hold)
+		ret = ropcie_placement_send(qp, hold, hdr, hdr->sink_addr, vec,
+					    nvec);
+	else if (ropcie_mq_wants_dma(&qp->tx, hdr->frag_len))
 		ret = ropcie_lend_answer(qp, hdr, vec, nvec, &mr);
 	else
 		ret = ropcie_mq_send(&qp->tx, hdr, vec, nvec);
 	if (mr)
 		ropcie_mr_put(mr);
-	if (!ret && hold)
-		ropcie_placement_sent(qp, hdr->frag_len);
 	return ret;
 }
 

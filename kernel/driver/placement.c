@@ -67,7 +67,7 @@ static void release(struct ropcie_qp *qp, int at)
 	ropcie_mr_put(mr);
 	wake_up_all(&qp->dev->grants_back);
 	/* What fails may be told now. */
-	if (qp->place->deadline && !qp->place->out.sinks) {
+	if (qp->place->deadline && !qp->place->out.num) {
 		qp->place->deadline = 0;
 		ropcie_qp_schedule(qp);
 	}
@@ -88,7 +88,7 @@ static void forget_holds(struct ropcie_placement *p)
 	p->in.closed = true;
 	p->in.asked = NULL;
 	p->asks = false;
-	for (i = 0; i < ROPCIE_GRANTS; i++) {
+	for (i = 0; i < ROPCIE_HOLDS; i++) {
 		kfree(p->in.hold[i].mr.pages);
 		ropcie_hold_free(&p->in.hold[i]);
 	}
@@ -298,19 +298,19 @@ static u64 patience_ns(void)
 	return (u64)ropcie_peer_patience_ms() * NSEC_PER_MSEC;
 }
 
-/* READs that fail wait for it: has the peer had its time to return their memory? */
-static void watch_sinks(struct ropcie_qp *qp)
+/* A queue pair that fails waits for it: has the peer had its time to return all? */
+static void watch_failing(struct ropcie_qp *qp)
 {
 	struct ropcie_placement *p = qp->place;
 	u64 now;
 
-	if (!p->out.sinks || qp->state == IB_QPS_RESET)
+	if (!p->out.num || qp->state == IB_QPS_RESET)
 		return;
 	now = ktime_get_ns();
-	if (!p->deadline)
-		p->deadline = now + patience_ns();
-	else if (now >= p->deadline)
+	if (p->deadline && now >= p->deadline)
 		ropcie_peer_give_up(qp->tx.peer);
+	if (now >= p->deadline)
+		p->deadline = now + patience_ns();
 	ropcie_qp_run_at(qp, p->deadline);
 }
 
@@ -320,10 +320,10 @@ void ropcie_placement_flush(struct ropcie_qp *qp)
 	struct ropcie_placement *p = qp->place;
 
 	lockdep_assert_held(&qp->lock);
-	if (p->lost)
+	if (p->lost || !qp->connected)
 		return;
 	if (p->deadline)
-		watch_sinks(qp);
+		watch_failing(qp);
 	if (!flush_returns(qp) || !flush_revokes(qp))
 		return;
 	if (p->asks) {
@@ -400,6 +400,9 @@ void ropcie_placement_hear(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 
 	lockdep_assert_held(&qp->lock);
 	if (!p || p->lost || rec->hdr.src_qpn != qp->attr.dest_qp_num)
+		return;
+	/* It has ended: what is still given goes back with the RETURN of 0. */
+	if (p->in.closed && rec->hdr.op != ROPCIE_OP_RETURN)
 		return;
 	switch (rec->hdr.op) {
 	case ROPCIE_OP_ASK:
@@ -498,41 +501,55 @@ static void store(const struct ropcie_mr_core *to, u64 addr, u32 len,
 	}
 }
 
-void ropcie_placement_store(struct ropcie_qp *qp, const struct ropcie_hold *hold,
-			    struct ropcie_hdr *hdr, u64 addr,
-			    const struct ropcie_vec *vec, u32 nvec)
-{
-	struct ropcie_placement *p = qp->place;
-	u32 len = hdr->frag_len, tail = 0;
-	struct ropcie_rec from ROPCIE_UNINIT;
+/* A payload on its way to its target. */
+struct placing {
+	struct ropcie_mq_placing mq;
+	const struct ropcie_mr_core *to;
+	u64 addr;
+	u32 len;
+	bool last;
+	struct ropcie_rec from;
+};
 
-	hdr->flags |= ROPCIE_F_PLACED;
-	hdr->grant = hold->id;
-	/* A full lane has kept the record: the payload is there. */
-	if (p->stored && p->stored_psn == hdr->psn && p->stored_by == hold->id)
-		return;
-	from.span = vec;
-	from.nspan = nvec;
+static void place(struct ropcie_mq_placing *mq)
+{
+	struct placing *p = container_of(mq, struct placing, mq);
+	u32 tail = 0;
+
 	/* Programs poll the end of a message: its last word lands last. */
-	if (hdr->flags & ROPCIE_F_LAST)
-		tail = ropcie_tail_length(&hold->mr, addr, len);
-	store(&hold->mr, addr, len - tail, &from);
+	if (p->last)
+		tail = ropcie_tail_length(p->to, p->addr, p->len);
+	store(p->to, p->addr, p->len - tail, &p->from);
 	if (tail) {
 		wmb(); /* the rest has left the write-combining buffers */
-		ropcie_put_tail(&hold->mr, addr + len - tail, tail, &from,
-				len - tail);
+		ropcie_put_tail(p->to, p->addr + p->len - tail, tail, &p->from,
+				p->len - tail);
 	}
 	wmb(); /* and so has this, before the record or the grant's return */
-	p->stored = true;
-	p->stored_psn = hdr->psn;
-	p->stored_by = hold->id;
 }
 
-void ropcie_placement_sent(struct ropcie_qp *qp, u32 len)
+int ropcie_placement_send(struct ropcie_qp *qp, const struct ropcie_hold *hold,
+			  struct ropcie_hdr *hdr, u64 addr,
+			  const struct ropcie_vec *vec, u32 nvec)
 {
-	qp->place->stored = false;
-	ropcie_hold_used(&qp->place->in, len);
-	ropcie_count(qp->counters, ROPCIE_TX_DIRECT_BYTES, len);
+	struct placing p ROPCIE_UNINIT;
+	int ret;
+
+	p.mq.place = place;
+	p.to = &hold->mr;
+	p.addr = addr;
+	p.len = hdr->frag_len;
+	p.last = hdr->flags & ROPCIE_F_LAST;
+	p.from.span = vec;
+	p.from.nspan = nvec;
+	hdr->flags |= ROPCIE_F_PLACED;
+	hdr->grant = hold->id;
+	ret = ropcie_mq_send_placed(&qp->tx, hdr, &p.mq);
+	if (ret)
+		return ret;
+	ropcie_hold_used(&qp->place->in, hdr->frag_len);
+	ropcie_count(qp->counters, ROPCIE_TX_DIRECT_BYTES, hdr->frag_len);
+	return 0;
 }
 
 bool ropcie_placement_covers(const struct ropcie_qp *qp,
@@ -561,14 +578,14 @@ void ropcie_placement_fail(struct ropcie_qp *qp)
 
 	p->out.closed = true;
 	ropcie_grant_revoke(&p->out, 0);
-	watch_sinks(qp);
+	watch_failing(qp);
 	ropcie_placement_flush(qp);
 }
 
 bool ropcie_placement_fails_late(struct ropcie_qp *qp)
 {
 	lockdep_assert_held(&qp->lock);
-	if (!qp->place->out.sinks)
+	if (!qp->place->out.num)
 		return false;
 	ropcie_placement_fail(qp);
 	return true;

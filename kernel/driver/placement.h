@@ -31,13 +31,9 @@ struct ropcie_given {
  * @asked: there is one
  * @question: own question that was not sent yet
  * @asks: there is one
- * @stored: the payload of the record at @stored_psn is in its place, by @stored_by,
- *	but the record is not in the lane yet
- * @stored_psn: PSN of that record
- * @stored_by: number of that grant
  * @bye: the peer has to be told that nothing is held any more
  * @lost: the link was lost: nobody is told anything
- * @deadline: when the peer has to have returned the memory of READs that fail, in ns,
+ * @deadline: when the peer of a queue pair that fails has to have returned all, in ns,
  *	or 0
  */
 struct ropcie_placement {
@@ -48,9 +44,6 @@ struct ropcie_placement {
 	bool asked;
 	struct ropcie_hdr question;
 	bool asks;
-	bool stored;
-	u32 stored_psn;
-	u32 stored_by;
 	bool bye;
 	bool lost;
 	u64 deadline;
@@ -104,20 +97,19 @@ ropcie_placement_choose_answer(struct ropcie_qp *qp,
 			       const struct ropcie_hdr *hdr);
 
 /**
- * ropcie_placement_store() - place a payload
+ * ropcie_placement_send() - place a payload, and send the record that tells of it
  * @qp: its lock is held
  * @hold: what ropcie_placement_choose() or ropcie_placement_choose_answer() gave
  * @hdr: record; from then on it says that it is placed
  * @addr: where to, as the key names it
  * @vec: payload
  * @nvec: number of runs
+ *
+ * Return: as ropcie_mq_send(); after an error nothing was placed.
  */
-void ropcie_placement_store(struct ropcie_qp *qp, const struct ropcie_hold *hold,
-			    struct ropcie_hdr *hdr, u64 addr,
-			    const struct ropcie_vec *vec, u32 nvec);
-
-/* The record with that payload, of @len bytes, is in the lane. */
-void ropcie_placement_sent(struct ropcie_qp *qp, u32 len);
+int ropcie_placement_send(struct ropcie_qp *qp, const struct ropcie_hold *hold,
+			  struct ropcie_hdr *hdr, u64 addr,
+			  const struct ropcie_vec *vec, u32 nvec);
 
 /* May the peer have placed the payload of this record? qp->lock is held. */
 bool ropcie_placement_covers(const struct ropcie_qp *qp,
@@ -130,9 +122,9 @@ bool ropcie_placement_covers_answer(const struct ropcie_qp *qp,
 				    const struct ropcie_req_place *at);
 
 /*
- * Requests of it are to fail, and programs get the memory of READs back then: has the
- * peer still grants of such? They are revoked, and the queue pair is run when it has
- * not. qp->lock is held.
+ * It is to fail, and its program takes what it has posted, or has shown to the peer, for
+ * its own again then: has the peer still grants? They are revoked, and the queue pair is
+ * run when it has not. qp->lock is held.
  */
 bool ropcie_placement_fails_late(struct ropcie_qp *qp);
 

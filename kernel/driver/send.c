@@ -67,7 +67,6 @@ static int gather(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
 static int send_gathered(struct ropcie_qp *qp, const struct ropcie_hdr *hdr,
 			 struct gather *g)
 {
-	/* What is placed already has none. */
 	if (g->nvec && ropcie_mq_wants_dma(&qp->tx, hdr->frag_len))
 		return ropcie_lend_request(qp, hdr, g->vec, g->nvec, g->mr,
 					   &g->nmr);
@@ -102,18 +101,14 @@ static int send_record(struct ropcie_qp *qp, struct ropcie_req_rec *rec)
 	} else {
 		ret = gather(qp, rec->wqe, rec->off, len, &g);
 	}
-	if (!ret && hold) {
-		ropcie_placement_store(qp, hold, &rec->hdr,
-				       rec->wqe->raddr + rec->off, g.vec,
-				       g.nvec);
-		g.nvec = 0;
-	}
-	if (!ret)
+	if (!ret && hold)
+		ret = ropcie_placement_send(qp, hold, &rec->hdr,
+					    rec->wqe->raddr + rec->off, g.vec,
+					    g.nvec);
+	else if (!ret)
 		ret = datagram ? ropcie_ud_send(qp, rec, g.vec, g.nvec) :
 				 send_gathered(qp, &rec->hdr, &g);
 	gather_put(&g);
-	if (!ret && hold)
-		ropcie_placement_sent(qp, rec->hdr.frag_len);
 	return ret;
 }
 

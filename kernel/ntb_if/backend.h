@@ -22,8 +22,8 @@
  * @prepare: let the peer reach the inbound window, which is clean
  * @connect: the peer's words say that it is ready: make the outbound window
  *	reach it. Optional
- * @shut: the link is lost: the peer reaches no memory any more but the inbound
- *	window, until @prepare. Optional
+ * @shut: the link is lost, or did not come up: the peer reaches no memory any more
+ *	but the inbound window, until @prepare. Optional
  * @dma_dev: what maps memory for the peer's access, or NULL. Optional
  * @publish: write own words to where the peer reads them
  * @read_words: a copy of the peer's words, as they are

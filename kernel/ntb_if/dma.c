@@ -12,13 +12,16 @@
  * all that a stuck engine has left when it was stopped. So no record is lost. Senders
  * use peer->dma under RCU; a copy is on dma->copies until nobody uses it any more.
  *
- * Providers may call back with locks of theirs held that they take to prepare a copy:
- * so nothing is prepared under a lock that the callbacks take.
+ * Providers call back from tasklets, threads or hard interrupts, some with locks of theirs
+ * held that they take to prepare a copy: so a callback takes no lock, and a tasklet of
+ * this side's does what follows.
  */
 #include <linux/dma-mapping.h>
 #include <linux/dmaengine.h>
+#include <linux/interrupt.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
+#include <linux/llist.h>
 #include <linux/mm.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -55,6 +58,8 @@
  * @missed: it did not do all that was measured
  * @lock: guards @copies
  * @copies: under way, oldest first
+ * @done: pieces that the engine is done with
+ * @finish: ends those
  * @pieces: that have ended
  * @seen: @pieces at the last look
  * @looks: in a row that have found no progress
@@ -72,6 +77,8 @@ struct ropcie_dma {
 	bool missed;
 	spinlock_t lock; /* copies */
 	struct list_head copies;
+	struct llist_head done;
+	struct tasklet_struct finish;
 	atomic_t pieces;
 	int seen;
 	u32 looks;
@@ -87,6 +94,8 @@ struct ropcie_dma {
  * @len: bytes
  * @mapped: @src as the engine sees it
  * @given: the engine has it
+ * @done: in dma->done
+ * @copied: the engine says that it did it
  */
 struct dma_piece {
 	struct dma_copy *copy;
@@ -95,6 +104,8 @@ struct dma_piece {
 	u32 len;
 	dma_addr_t mapped;
 	bool given;
+	struct llist_node done;
+	bool copied;
 };
 
 /**
@@ -216,9 +227,27 @@ static void piece_end(struct dma_piece *piece, bool copied)
 	copy_put(copy);
 }
 
+static void dma_finish(struct tasklet_struct *t)
+{
+	struct ropcie_dma *dma = from_tasklet(dma, t, finish);
+	struct llist_node *list = llist_del_all(&dma->done);
+	struct dma_piece *piece, *next;
+
+	llist_for_each_entry_safe(piece, next, llist_reverse_order(list), done)
+		piece_end(piece, piece->copied);
+}
+
 static void piece_done(void *param, const struct dmaengine_result *result)
 {
-	piece_end(param, !result || result->result == DMA_TRANS_NOERROR);
+	struct dma_piece *piece = param;
+	struct ropcie_dma *dma = piece->copy->dma;
+
+	piece->copied = !result || result->result == DMA_TRANS_NOERROR;
+	/* Whoever frees @dma waits for a grace period: the tasklet may run at once. */
+	rcu_read_lock();
+	if (llist_add(&piece->done, &dma->done))
+		tasklet_schedule(&dma->finish);
+	rcu_read_unlock();
 }
 
 static struct dma_async_tx_descriptor *piece_prepare(struct dma_piece *piece)
@@ -390,6 +419,8 @@ static int dma_abort(struct ropcie_dma *dma)
 	ret = dmaengine_terminate_sync(dma->chan);
 	if (ret)
 		return ret;
+	/* What it was done with before ends as it says. */
+	tasklet_kill(&dma->finish);
 	while ((copy = dma_oldest(dma))) {
 		atomic_inc(&copy->left);
 		for (i = 0; i < copy->num; i++)
@@ -525,12 +556,24 @@ static u32 dma_measure(struct ropcie_dma *dma)
 	return min;
 }
 
+/*
+ * ptdma sleeps in issue_pending, which may be called in atomic context, and calls a copy
+ * done that its engine says has failed.
+ */
+static bool dma_is_usable(const struct dma_chan *chan)
+{
+	const struct device_driver *driver = chan->device->dev->driver;
+
+	return !driver || strcmp(driver->name, "ptdma");
+}
+
 static bool dma_is_near(struct dma_chan *chan, void *peer)
 {
 	int node = dev_to_node(((struct ropcie_peer *)peer)->adapter->dev);
 	int its = dev_to_node(chan->device->dev);
 
-	return node == its || node == NUMA_NO_NODE || its == NUMA_NO_NODE;
+	return dma_is_usable(chan) &&
+	       (node == its || node == NUMA_NO_NODE || its == NUMA_NO_NODE);
 }
 
 static struct dma_chan *dma_request(struct ropcie_peer *peer)
@@ -572,6 +615,8 @@ static struct ropcie_dma *dma_create(struct ropcie_peer *peer)
 	dma->peer = peer;
 	spin_lock_init(&dma->lock);
 	INIT_LIST_HEAD(&dma->copies);
+	init_llist_head(&dma->done);
+	tasklet_setup(&dma->finish, dma_finish);
 	init_waitqueue_head(&dma->idle);
 	dma->next_look = jiffies + ROPCIE_DMA_LOOK_JIFFIES;
 	dma->chan = dma_request(peer);
@@ -635,8 +680,9 @@ void ropcie_dma_stop(struct ropcie_peer *peer)
 		dma_release(dma);
 		static_branch_dec(&ropcie_dma_key);
 	}
-	/* Who asked whether it is wanted may still look at it. */
+	/* Who asked whether it is wanted may still look at it, and the last callback. */
 	synchronize_rcu();
+	tasklet_kill(&dma->finish);
 	kfree(dma);
 }
 

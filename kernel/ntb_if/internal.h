@@ -284,6 +284,8 @@ int ropcie_lane_open(struct ropcie_lane *lane,
 void ropcie_lane_open_rx(struct ropcie_lane *lane);
 void ropcie_lane_close(struct ropcie_lane *lane);
 void ropcie_lane_free(struct ropcie_lane *lane);
+int ropcie_lane_tx_place(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
+			 struct ropcie_mq_placing *placing);
 int ropcie_lane_tx_send(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
 			const struct ropcie_vec *vec, u32 nvec);
 int ropcie_lane_tx_reserve(struct ropcie_lane *lane,

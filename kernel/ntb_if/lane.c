@@ -174,9 +174,9 @@ void ropcie_lane_free(struct ropcie_lane *lane)
 /*
  * The lane is full. Ask the receiver for a doorbell when it has moved, and
  * look once more, as it may have moved before it saw the question.
+ * Return: as ropcie_lane_room().
  */
-static int lane_stall(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
-		      const struct ropcie_vec *vec, u32 nvec)
+static int lane_stall(struct ropcie_lane *lane, const struct ropcie_hdr *hdr)
 {
 	int ret;
 
@@ -188,9 +188,25 @@ static int lane_stall(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
 	lane_post_sync(lane, &lane_out(lane)->want_space, lane->want);
 	/* Before the second try: a later move must be seen as one. */
 	lane->stall_cons = le32_to_cpu(READ_ONCE(*lane->tx.cons));
-	ret = ropcie_lane_send(&lane->tx, hdr, vec, nvec);
+	ret = ropcie_lane_room(&lane->tx, hdr);
 	if (ret == -EAGAIN)
 		WRITE_ONCE(lane->stalled, true);
+	return ret;
+}
+
+/* A record was sent, or @ret says why not. Return: see ropcie_mq_send(). */
+static int lane_sent(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
+		     int ret)
+{
+	lockdep_assert_held(&lane->tx_lock);
+	if (!ret) {
+		lane->tx_records++;
+		lane->tx_bytes += hdr->frag_len;
+	} else if (ret == -EPROTO) {
+		WRITE_ONCE(lane->tx_up, false);
+		ropcie_peer_fail(lane->peer, ret);
+		ret = -ENOTCONN;
+	}
 	return ret;
 }
 
@@ -293,16 +309,41 @@ int ropcie_lane_tx_send(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
 	if (!lane->tx_up)
 		goto out;
 	ret = ropcie_lane_send(&lane->tx, hdr, vec, nvec);
-	if (ret == -EAGAIN)
-		ret = lane_stall(lane, hdr, vec, nvec);
-	if (!ret) {
-		lane->tx_records++;
-		lane->tx_bytes += hdr->frag_len;
-	} else if (ret == -EPROTO) {
-		WRITE_ONCE(lane->tx_up, false);
-		ropcie_peer_fail(lane->peer, ret);
-		ret = -ENOTCONN;
+	if (ret == -EAGAIN) {
+		ret = lane_stall(lane, hdr);
+		if (!ret)
+			ret = ropcie_lane_send(&lane->tx, hdr, vec, nvec);
 	}
+	ret = lane_sent(lane, hdr, ret);
+out:
+	spin_unlock_bh(&lane->tx_lock);
+	return ret;
+}
+
+/**
+ * ropcie_lane_tx_place() - send a record whose payload goes past the lane
+ * @lane: lane
+ * @hdr: see ropcie_mq_send_placed()
+ * @placing: the same
+ *
+ * Return: see ropcie_mq_send_placed().
+ */
+int ropcie_lane_tx_place(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
+			 struct ropcie_mq_placing *placing)
+{
+	int ret = -ENOTCONN;
+
+	spin_lock_bh(&lane->tx_lock);
+	if (!lane->tx_up)
+		goto out;
+	ret = ropcie_lane_room(&lane->tx, hdr);
+	if (ret == -EAGAIN)
+		ret = lane_stall(lane, hdr);
+	if (!ret) {
+		placing->place(placing);
+		ret = ropcie_lane_send(&lane->tx, hdr, NULL, 0);
+	}
+	ret = lane_sent(lane, hdr, ret);
 out:
 	spin_unlock_bh(&lane->tx_lock);
 	return ret;

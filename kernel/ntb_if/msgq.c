@@ -84,6 +84,13 @@ int ropcie_mq_send(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
 }
 EXPORT_SYMBOL_GPL(ropcie_mq_send);
 
+int ropcie_mq_send_placed(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
+			  struct ropcie_mq_placing *placing)
+{
+	return ropcie_lane_tx_place(&tx->peer->lane[tx->lane], hdr, placing);
+}
+EXPORT_SYMBOL_GPL(ropcie_mq_send_placed);
+
 void ropcie_mq_broadcast(struct ropcie_adapter *a, u32 key,
 			 const struct ropcie_hdr *hdr,
 			 const struct ropcie_vec *vec, u32 nvec)

@@ -39,6 +39,7 @@ enum {
  * @io_size: its size, mapped or not
  * @memory_io: outbound window that may show the peer's memory, or NULL
  * @memory_in: bytes of the inbound one that shows the own memory
+ * @memory_open: it may show it now
  * @msg: words as the peer's messages have brought them; written by events,
  *	which ntb.ko serialises
  * @msg_low: low halves of words whose high halves have yet to come
@@ -60,6 +61,7 @@ struct ropcie_ntb_peer {
 	resource_size_t io_size;
 	void __iomem *memory_io;
 	resource_size_t memory_in;
+	bool memory_open;
 	u32 msg[ROPCIE_NTB_WORDS];
 	u16 msg_low[ROPCIE_NTB_WORDS];
 };

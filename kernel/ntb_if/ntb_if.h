@@ -185,6 +185,27 @@ void ropcie_mq_disconnect(struct ropcie_mq_tx *tx);
 int ropcie_mq_send(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
 		   const struct ropcie_vec *vec, u32 nvec);
 
+/**
+ * struct ropcie_mq_placing - who stores a payload where it is for
+ * @place: called once the record has its place, and before the peer sees it; with a
+ *	lane's lock: it copies, and does nothing else
+ */
+struct ropcie_mq_placing {
+	void (*place)(struct ropcie_mq_placing *placing);
+};
+
+/**
+ * ropcie_mq_send_placed() - send a record whose payload does not go through the lane
+ * @tx: connected, to a peer of ropcie_peer_direct()
+ * @hdr: as ropcie_mq_send(), with PLACED
+ * @placing: who stores the payload
+ *
+ * Return: as ropcie_mq_send(); after an error nothing was stored: what is stored is told
+ * of, so nothing is stored twice.
+ */
+int ropcie_mq_send_placed(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
+			  struct ropcie_mq_placing *placing);
+
 /* Some peer has a DMA engine. */
 DECLARE_STATIC_KEY_FALSE(ropcie_dma_key);
 

@@ -58,6 +58,7 @@ static void map_memory(struct ropcie_peer *peer)
 
 static int show_memory(struct ropcie_ntb_peer *np)
 {
+	np->memory_open = true;
 	return ntb_mw_set_trans(np->port->ntb, np->pidx, in_memory(np), 0,
 				np->memory_in);
 }
@@ -67,13 +68,14 @@ static void hide_memory(struct ropcie_peer *peer)
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 	int ret;
 
-	if (!peer->shows_memory)
+	if (!np->memory_open)
 		return;
 	ret = ntb_mw_clear_trans(np->port->ntb, np->pidx, in_memory(np));
+	np->memory_open = ret;
 	if (ret)
-		dev_err(&np->port->ntb->dev,
-			"the window that shows all memory to peer %u can not be closed: %d\n",
-			np->pidx, ret);
+		dev_err_ratelimited(&np->port->ntb->dev,
+				    "the window that shows all memory to peer %u can not be closed: %d\n",
+				    np->pidx, ret);
 }
 
 /*
@@ -274,7 +276,7 @@ int ropcie_ntb_prepare(struct ropcie_peer *peer)
 
 	if (np->port->sender_translates)
 		return 0; /* the peer does, by the address among the words */
-	if (peer->shows_memory) {
+	if (ropcie_link_features(&peer->link) & ROPCIE_FEAT_DIRECT) {
 		ret = show_memory(np);
 		if (ret)
 			return ret;

@@ -117,6 +117,12 @@ int ropcie_peer_reach(struct ropcie_peer *peer, struct page *page, u64 *bus)
 
 	if (dma_mapping_error(dev, dma))
 		return -EIO;
+	/* A copy of the page, or a cache between: what the peer stores would not be seen. */
+	if (dma_need_sync(dev, dma)) {
+		dma_unmap_page_attrs(dev, dma, PAGE_SIZE, DMA_FROM_DEVICE,
+				     DMA_ATTR_SKIP_CPU_SYNC);
+		return -EIO;
+	}
 	*bus = dma;
 	return 0;
 }
@@ -246,6 +252,15 @@ static void peer_announce(struct ropcie_peer *peer)
 		ropcie_lane_open_rx(&peer->lane[i]);
 }
 
+/* Whatever the handshake has opened to the peer is closed again. */
+static void peer_shut(struct ropcie_peer *peer)
+{
+	const struct ropcie_backend *backend = peer->adapter->backend;
+
+	if (backend->shut)
+		backend->shut(peer);
+}
+
 /* Take the lanes down and tell the user, as far as that was set up. */
 static void peer_disconnect(struct ropcie_peer *peer)
 {
@@ -261,8 +276,8 @@ static void peer_disconnect(struct ropcie_peer *peer)
 	/* Whoever looks at a lane without its lock is done with it. */
 	synchronize_rcu();
 	ropcie_dma_stop(peer);
-	if (a->backend->shut)
-		a->backend->shut(peer);
+	/* Before the user gives memory back that the peer had. */
+	peer_shut(peer);
 	peer->lanes_set = false;
 	if (!was_up)
 		return;
@@ -373,6 +388,9 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 	lockdep_assert_held(&peer->mutex);
 	if (todo & ROPCIE_LINK_DO_LOST)
 		peer_disconnect(peer);
+	/* Also when the handshake did not come to its end. */
+	if (peer->link.state == ROPCIE_LINK_DOWN)
+		peer_shut(peer);
 	if (todo & ROPCIE_LINK_DO_PREPARE)
 		todo |= peer_prepare(peer);
 	if (todo & ROPCIE_LINK_DO_PUBLISH)

@@ -38,7 +38,7 @@ counted() {
 knobs() {
 	local knob
 
-	for knob in delay_us random_us unordered fail_every refuse_every stuck instant; do
+	for knob in delay_us random_us unordered fail_every refuse_every stuck hard instant; do
 		echo 0 >"$dummy/$knob"
 	done
 	for knob; do
@@ -111,7 +111,7 @@ traffic() {
 	knobs delay_us=2000 random_us=3000
 	by_dma rop_traffic --quick --timeout $((2 * patience))
 	restart_link 1
-	knobs delay_us=500 random_us=5000 unordered=1
+	knobs delay_us=500 random_us=5000 unordered=1 hard=1
 	by_dma rop_traffic --quick --timeout $((2 * patience))
 	if [ "$turns" -gt 1 ]; then
 		knobs delay_us=200

@@ -688,6 +688,13 @@ void Flow::Failed(const ibv_wc& wc, bool receives) {
   (receives ? receive_ : send_).failed = true;
 }
 
+std::string Flow::Progress() const {
+  return Text(name_, ": of ", send_.posted, " sends ", send_.completed,
+              " completed, ", send_.good, " well; of ", receive_.posted,
+              " receives ", receive_.completed, ", ", receive_.good, " well",
+              exhausted_ ? "; nobody answered" : "", refused_ ? "; refused" : "");
+}
+
 const uint8_t* Flow::Bytes(bool mine, uint64_t sequence) const {
   const uint64_t from_leader = mine == ground_.side.leads ? 1 : 0;
   return ground_.pattern.Bytes(

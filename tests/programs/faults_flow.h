@@ -97,6 +97,8 @@ class Flow {
     return connection_.config.srq != nullptr;
   }
   [[nodiscard]] const std::string& name() const { return name_; }
+  // For people.
+  [[nodiscard]] std::string Progress() const;
 
   // Posts to a device that is gone, and what that returns.
   [[nodiscard]] int PostedSend() const;

@@ -123,6 +123,10 @@ class Round {
     ground_.side.channel.Barrier(1);
     flows_.ForEach([](Flow& flow) { flow.Start(); });
     PollUntil("too little traffic", [this] {
+      flows_.ForEach([](const Flow& flow) {
+        Check(!flow.failed() && !flow.refused(), flow.Progress(),
+              ": it failed before anything was cut");
+      });
       return flows_.All([](const Flow& flow) { return flow.warm(); });
     });
     ground_.side.channel.Barrier(2);
@@ -170,8 +174,15 @@ class Round {
       }
       Check(Clock::now() < end, what, " after ",
             std::chrono::duration_cast<std::chrono::milliseconds>(most).count(),
-            " ms");
+            " ms", Progress());
     }
+  }
+
+  std::string Progress() {
+    std::string text;
+    flows_.ForEach(
+        [&text](const Flow& flow) { text += "\n  " + flow.Progress(); });
+    return text;
   }
 
   // A child with all of the parent's memory, which writes to it. The traffic

@@ -50,7 +50,7 @@ void Qp::Reset() {
   rsp_ = {};
   rq_.clear();
   held_.reset();
-  sinks_deadline_ = 0;
+  deadline_ = 0;
   ropcie_grants_init(&out_, env_->random.Word());
   ropcie_holds_init(&in_, env_->random.Word());
 }
@@ -358,19 +358,19 @@ void Qp::HearPlacement(const ropcie_rec& rec) {
       break;
   }
   FlushPlacement();
-  if (sinks_deadline_ != 0 && out_.sinks == 0) {
-    sinks_deadline_ = 0;
+  if (deadline_ != 0 && out_.num == 0) {
+    deadline_ = 0;
     Run();
   }
 }
 
-// Requests are to fail: has the peer still memory of READs?
+// It is to fail: may the peer still write?
 bool Qp::FailsLate() {
-  if (out_.sinks == 0 || env_->fault == Fault::kFlushEarly) {
+  if (out_.num == 0 || env_->fault == Fault::kFlushEarly) {
     return false;
   }
-  if (sinks_deadline_ == 0) {
-    sinks_deadline_ = env_->now + kPatience;
+  if (deadline_ == 0) {
+    deadline_ = env_->now + kPatience;
   }
   out_.closed = true;
   Withdraw();
@@ -397,7 +397,7 @@ void Qp::PlacementLost() {
   question_.reset();
   ask_.reset();
   bye_ = false;
-  sinks_deadline_ = 0;
+  deadline_ = 0;
   out_.closed = true;
   for (int at = 0; (at = ropcie_grant_take_back(&out_, 0)) >= 0;) {
     Release(at);
@@ -686,7 +686,7 @@ void Qp::Run() {
     }
     return;
   }
-  if (sinks_deadline_ != 0 && env_->now >= sinks_deadline_) {
+  if (deadline_ != 0 && env_->now >= deadline_) {
     node_->GiveUp(attr_.peer);
   }
   BringIn();

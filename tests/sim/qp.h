@@ -116,14 +116,14 @@ class Qp {
   }
 
   // It fails when its peer has returned the memory of its READs.
-  [[nodiscard]] bool fails_late() const { return sinks_deadline_ != 0; }
+  [[nodiscard]] bool fails_late() const { return deadline_ != 0; }
 
   [[nodiscard]] uint32_t qpn() const { return qpn_; }
   [[nodiscard]] ropcie_qps state() const { return state_; }
   [[nodiscard]] int peer() const { return attr_.peer; }
   [[nodiscard]] bool connected() const { return connected_; }
   [[nodiscard]] uint64_t deadline() const {
-    return sinks_deadline_ != 0 ? sinks_deadline_ : req_.deadline;
+    return deadline_ != 0 ? deadline_ : req_.deadline;
   }
   [[nodiscard]] uint32_t sends_pending() const {
     return ropcie_req_pending(&req_);
@@ -198,7 +198,7 @@ class Qp {
   std::optional<ropcie_hdr> ask_;
   std::optional<ropcie_hdr> question_;
   bool bye_ = false;
-  uint64_t sinks_deadline_ = 0;
+  uint64_t deadline_ = 0;
 };
 
 }  // namespace ropcie::sim

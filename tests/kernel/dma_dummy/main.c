@@ -11,6 +11,7 @@
  *   fail_every     each copy of so many fails, with rubbish in its destination
  *   refuse_every   each copy of so many is not accepted; 1: none is
  *   stuck          1: no copy ends any more, unless it is terminated
+ *   hard           1: what has ended is told in a hard interrupt, not as in a tasklet
  *   instant        1: copies end when they are issued, and nothing is copied: what a
  *                  client measures of such an engine, no processor does faster
  *   copied, failed, refused, terminated   copies of which that is true
@@ -20,6 +21,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/dmaengine.h>
 #include <linux/io.h>
+#include <linux/irq_work.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -43,6 +45,7 @@ static u32 dd_unordered;
 static u32 dd_fail_every;
 static u32 dd_refuse_every;
 static u32 dd_stuck;
+static u32 dd_hard;
 static u32 dd_instant;
 static atomic_t dd_asked;
 static atomic_t dd_ended;
@@ -148,13 +151,43 @@ static void dd_call_back(const struct dd_desc *desc, bool copied)
 		.result = copied ? DMA_TRANS_NOERROR : DMA_TRANS_WRITE_FAILED,
 	};
 
-	/* As from a tasklet. */
-	local_bh_disable();
 	if (desc->tx.callback_result)
 		desc->tx.callback_result(desc->tx.callback_param, &result);
 	else if (desc->tx.callback)
 		desc->tx.callback(desc->tx.callback_param);
+}
+
+/* As from a tasklet. */
+static void dd_tell(const struct dd_desc *desc, bool copied)
+{
+	local_bh_disable();
+	dd_call_back(desc, copied);
 	local_bh_enable();
+}
+
+struct dd_irq {
+	struct irq_work work;
+	const struct dd_desc *desc;
+	bool copied;
+};
+
+static void dd_irq(struct irq_work *work)
+{
+	struct dd_irq *irq = container_of(work, struct dd_irq, work);
+
+	dd_call_back(irq->desc, irq->copied);
+}
+
+static void dd_tell_hard(const struct dd_desc *desc, bool copied)
+{
+	struct dd_irq irq = {
+		.work = IRQ_WORK_INIT_HARD(dd_irq),
+		.desc = desc,
+		.copied = copied,
+	};
+
+	irq_work_queue(&irq.work);
+	irq_work_sync(&irq.work);
 }
 
 static void dd_pretend(struct list_head *list)
@@ -163,7 +196,7 @@ static void dd_pretend(struct list_head *list)
 
 	list_for_each_entry_safe(desc, next, list, list) {
 		list_del(&desc->list);
-		dd_call_back(desc, true);
+		dd_tell(desc, true);
 		kfree(desc);
 		atomic_dec(&dd_pending);
 	}
@@ -272,7 +305,10 @@ static void dd_end(struct dd_desc *desc)
 	bool copied = dd_copy(desc);
 
 	atomic_inc(copied ? &dd_copied : &dd_failed);
-	dd_call_back(desc, copied);
+	if (READ_ONCE(dd_hard))
+		dd_tell_hard(desc, copied);
+	else
+		dd_tell(desc, copied);
 	kfree(desc);
 	atomic_dec(&dd_pending);
 }
@@ -470,6 +506,7 @@ static void dd_add_files(void)
 		{ "fail_every", &dd_fail_every },
 		{ "refuse_every", &dd_refuse_every },
 		{ "stuck", &dd_stuck },
+		{ "hard", &dd_hard },
 		{ "instant", &dd_instant },
 	};
 	struct {
