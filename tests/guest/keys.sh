@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2
+# lab: --nodes 2 -- --quick
 # lab: --nodes 1 --link loopback -- --quick
+# lab-long: --nodes 2
 # lab-long: --nodes 1 --link loopback
 #
 # What keys protect, case by case. Arguments are given to rop_keys; with --tolerate

@@ -14,11 +14,11 @@ ibv_devinfo -v -d "$RDMA_DEV" >"$LAB_OUT/devinfo.$NODE" ||
 grep -q 'state:.*PORT_ACTIVE' "$LAB_OUT/devinfo.$NODE" || fail "the port is not active"
 pass "ibv_devices, ibv_devinfo -v"
 
-pair $port ib_send_lat
-pair $port ib_send_lat -e
+pair $port ib_send_lat -n 200
+pair $port ib_send_lat -e -n 200
 pair $port ib_send_lat -a -n 20
-pair $port ib_send_bw
-pair $port ib_send_bw -e
+pair $port ib_send_bw -n 200
+pair $port ib_send_bw -e -n 200
 pair $port ib_send_bw -b -n 100
 pair $port ib_send_bw -a -n 30
 pass "ib_send_lat, ib_send_bw"
