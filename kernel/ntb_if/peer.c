@@ -257,7 +257,7 @@ static void peer_shut(struct ropcie_peer *peer)
 {
 	const struct ropcie_backend *backend = peer->adapter->backend;
 
-	if (backend->shut)
+	if (backend->shut && !peer->self)
 		backend->shut(peer);
 }
 
