@@ -517,9 +517,10 @@ static void start_responder(struct ropcie_qp *qp)
 
 static void start_requester(struct ropcie_qp *qp)
 {
+	bool near = qp->tx.peer && ropcie_peer_is_near(qp->tx.peer);
 	struct ropcie_req_attr attr = {
 		.psn = qp->attr.sq_psn,
-		.frag = ROPCIE_FRAG,
+		.frag = near ? ROPCIE_MAX_FRAG : ROPCIE_FRAG,
 		.dest_qpn = qp->attr.dest_qp_num,
 		.src_qpn = qp->ibqp.qp_num,
 		.retry_cnt = qp->attr.retry_cnt,

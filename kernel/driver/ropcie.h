@@ -83,7 +83,10 @@
 #define ROPCIE_MR_ACCESS                                                       \
 	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |                      \
 	 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
-/* Payload of all but the last record of a message. */
+/*
+ * Payload of all but the last record of a message to another node: what one end copies
+ * out while the other copies in. Where there is one copy, records are as large as may be.
+ */
 #define ROPCIE_FRAG 16384
 /* Bytes that a poster sends in its own context before a consumer takes over. */
 #define ROPCIE_POST_BUDGET (64 * 1024)

@@ -14,7 +14,7 @@
  * Most runs of memory behind one record: a piece of n bytes touches at most
  * n / PAGE_SIZE + 2 pages. One more for the header of a datagram.
  */
-#define GATHER_VECS (2 * ROPCIE_MAX_SGE + ROPCIE_FRAG / PAGE_SIZE + 1)
+#define GATHER_VECS (2 * ROPCIE_MAX_SGE + ROPCIE_MAX_FRAG / PAGE_SIZE + 1)
 /* Bytes that a local operation counts for. */
 #define LOCAL_COST 1024
 

@@ -268,6 +268,12 @@ bool ropcie_peer_is_up(const struct ropcie_peer *peer)
 }
 EXPORT_SYMBOL_GPL(ropcie_peer_is_up);
 
+bool ropcie_peer_is_near(const struct ropcie_peer *peer)
+{
+	return READ_ONCE(peer->twin);
+}
+EXPORT_SYMBOL_GPL(ropcie_peer_is_near);
+
 static void add_lane_stats(struct ropcie_adapter_stats *stats,
 			   const struct ropcie_lane *lane)
 {

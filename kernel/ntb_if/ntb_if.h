@@ -335,6 +335,8 @@ unsigned int ropcie_peer_patience_ms(void);
 const u8 *ropcie_peer_mac(const struct ropcie_peer *peer);
 bool ropcie_peer_is_self(const struct ropcie_peer *peer);
 bool ropcie_peer_is_up(const struct ropcie_peer *peer);
+/* Are both ends in this kernel? Then records may go past the lanes, with one copy. */
+bool ropcie_peer_is_near(const struct ropcie_peer *peer);
 
 /**
  * ropcie_mq_to_peer() - as ropcie_mq_connect(), to a peer that is known

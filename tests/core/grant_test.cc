@@ -388,7 +388,8 @@ TEST_F(Holder, SurplusFindsNoPlace) {
   EXPECT_EQ(left, uint32_t{ROPCIE_HOLDS});
 }
 
-// The owner waits for each grant to come back: also for one whose question was given up.
+// The owner waits for each grant to come back: also for one whose question was
+// given up.
 TEST_F(Holder, AnswerThatComesLateIsReturnedWhereAllIsHeld) {
   for (uint32_t i = 0; i + 1 < ROPCIE_GRANTS; i++) {
     Hold(uint64_t{i} << 20, i + 1);

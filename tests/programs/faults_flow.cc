@@ -692,7 +692,8 @@ std::string Flow::Progress() const {
   return Text(name_, ": of ", send_.posted, " sends ", send_.completed,
               " completed, ", send_.good, " well; of ", receive_.posted,
               " receives ", receive_.completed, ", ", receive_.good, " well",
-              exhausted_ ? "; nobody answered" : "", refused_ ? "; refused" : "");
+              exhausted_ ? "; nobody answered" : "",
+              refused_ ? "; refused" : "");
 }
 
 const uint8_t* Flow::Bytes(bool mine, uint64_t sequence) const {

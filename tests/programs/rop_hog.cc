@@ -26,8 +26,8 @@ namespace {
 
 constexpr size_t kMessage = size_t{256} * 1024;
 constexpr int kOutstanding = 4;  // in each direction of each QP
-// 0.54 s: what the other node gets over in a third of a second may take it longer where
-// other programs want the machine's processors.
+// 0.54 s: what the other node gets over in a third of a second may take it
+// longer where other programs want the machine's processors.
 constexpr uint8_t kAckTimeout = 17;
 constexpr size_t kIdleMrs = 16;
 constexpr size_t kPage = 4096;  // as far apart as messages begin in a pattern
