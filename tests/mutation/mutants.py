@@ -244,6 +244,8 @@ MUTANTS = (
     Mutant("questions that do not pay", "grant.c", "in->credit -= ASK_COST;", ""),
     Mutant("what was used last has to go", "grant.c",
            "(!oldest || h->used < oldest->used))", "(!oldest || h->used > oldest->used))"),
+    Mutant("no place for an answer that comes late", "grant.c",
+           "return num < ROPCIE_GRANTS ? unused : oldest;", "return unused ? unused : oldest;"),
     Mutant("a grant without a number", "wire.c",
            "if (!hdr->grant || !hdr->frag_len)", "if (!hdr->frag_len)"),
     Mutant("more pages than are kept", "wire.c", "pages > ROPCIE_GRANT_PAGES ||\n\t    ", ""),
