@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --no-setup
+# lab: --nodes 2 --no-setup -- 3
 # lab-long: --nodes 3 --no-setup
 #
 # The last node's driver goes and comes again: unloaded, killed without a

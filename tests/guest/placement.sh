@@ -9,9 +9,19 @@
 # away; nor when processes are killed.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/modules.sh
+. "$(dirname "$0")/lib/modules.sh"
 
 direct_bytes() {
 	cat "/sys/class/infiniband/$RDMA_DEV/ports/1/hw_counters/tx_direct_bytes"
+}
+
+# windows STATE: those that show memory, of this node and of the others to it, are like that.
+windows() {
+	local shown
+
+	shown=$(grep -o "flat [a-z]* in, [a-z]* out" /sys/kernel/debug/ntb_hw_ivshmem/*/info | sort -u)
+	[ "${shown#*:}" = "flat $1 in, $1 out" ] || fail "windows are not $1: $shown"
 }
 
 state=$(cat /sys/kernel/debug/ropcie_ntb_if/*/state)
@@ -26,3 +36,16 @@ if [ "$NODE" -le 2 ]; then
 	[ "$NODE" = 2 ] || [ "$(direct_bytes)" -gt 0 ] || fail "nothing was placed"
 fi
 pass "payload was placed ($(direct_bytes) bytes from node $NODE)"
+
+# Who does not have direct_placement=1 is not shown anybody's memory.
+windows open
+meet
+if [ "$NODE" = 1 ]; then
+	unload_modules ropcie_ntb_if
+	load_modules ropcie_ntb_if
+	expect_reachable "a reload without direct_placement=1"
+	windows closed
+fi
+meet
+rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $?"
+pass "windows are open only where both sides want it"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """scripts/lab with real guests: its exit status for each way a run can end.
 
-Takes about two minutes without KVM, so `unittest discover` leaves it out:
-  python3 tests/lab/boots.py
+Takes minutes without KVM, so `unittest discover` leaves it out:
+  python3 tests/lab/boots.py [OneGuest|TwoGuests]
 """
 
 import os
@@ -32,7 +32,9 @@ def processes_of(word):
     return found
 
 
-class Boots(unittest.TestCase):
+class Lab(unittest.TestCase):
+    """A run of scripts/lab and its logs."""
+
     def setUp(self):
         work = tempfile.TemporaryDirectory(prefix="ropcie-lab-test-")
         self.addCleanup(work.cleanup)
@@ -57,6 +59,8 @@ class Boots(unittest.TestCase):
         self.assertEqual(len(lines), 1, done.stderr)
         self.assertRegex(lines[0], reason)
 
+
+class TwoGuests(Lab):
     def test_self_test_of_two_nodes(self):
         done = self.lab("run", os.path.join(TOP, "tests/guest/lab_selftest.sh"), "two words")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -75,6 +79,19 @@ class Boots(unittest.TestCase):
         self.fails(done, "node1: kernel: .*")
         self.assertIn("node2| lab-barrier x: node1 has died", done.stdout)
 
+    def test_killed_lab_leaves_no_guest(self):
+        with subprocess.Popen([LAB, "--log-dir", self.logs, *OPTIONS, "run", self.script("sleep 1000")],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as lab:
+            end = time.monotonic() + 60
+            while len(processes_of(self.logs)) < 2 and time.monotonic() < end:
+                time.sleep(0.1)
+            self.assertEqual(len(processes_of(self.logs)), 2)
+            lab.send_signal(signal.SIGKILL)
+        time.sleep(1)
+        self.assertEqual(processes_of(self.logs), [])
+
+
+class OneGuest(Lab):
     def test_node_that_dies_on_purpose_in_each_way(self):
         done = self.lab("--nodes", "1", "run", self.script(
             "echo life $LAB_BOOT; set -- kill crash orderly; shift $((LAB_BOOT - 1))\n"
@@ -107,17 +124,6 @@ class Boots(unittest.TestCase):
         done = self.lab("--nodes", "1", "--kernel-args", "rdinit=/nothing panic=0", "run",
                         self.script("true"))
         self.fails(done, "node1: ")
-
-    def test_killed_lab_leaves_no_guest(self):
-        with subprocess.Popen([LAB, "--log-dir", self.logs, *OPTIONS, "run", self.script("sleep 1000")],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as lab:
-            end = time.monotonic() + 60
-            while len(processes_of(self.logs)) < 2 and time.monotonic() < end:
-                time.sleep(0.1)
-            self.assertEqual(len(processes_of(self.logs)), 2)
-            lab.send_signal(signal.SIGKILL)
-        time.sleep(1)
-        self.assertEqual(processes_of(self.logs), [])
 
     def test_shell_takes_commands_from_a_pipe(self):
         done = subprocess.run([LAB, "--log-dir", self.logs, "--nodes", "1", *OPTIONS, "shell"], cwd="/",
