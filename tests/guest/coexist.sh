@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2
+# lab-long: --nodes 2
 #
 # A RoPCIe device beside others: rxe on its Ethernet interface, a second RoPCIe
 # device on the same host, network namespaces (shared and exclusive), addresses

@@ -1,6 +1,5 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 -- 1
 # lab-long: --nodes 2 --timeout 7200 -- 20
 #
 # nvme-of-faults.sh [TURNS]: NVMe over Fabrics whose connection goes away under IO:

@@ -8,12 +8,10 @@
 . "$(dirname "$0")/lib/rdma.sh"
 
 port=18515
-pair $port ib_write_lat -n 200
 pair $port ib_write_lat -a -n 10
 pair $port ib_write_bw -a -n 20
 pair $port ib_write_bw -b -n 100
 pass "ib_write_lat, ib_write_bw"
-pair $port ib_read_lat -n 200
 pair $port ib_read_lat -e -n 100
 pair $port ib_read_lat -a -n 10
 pair $port ib_read_bw -a -n 20
@@ -21,6 +19,5 @@ pair $port ib_read_bw -b -n 100
 pass "ib_read_lat, ib_read_bw"
 pair $port ib_atomic_lat -A FETCH_AND_ADD -n 200
 pair $port ib_atomic_lat -A CMP_AND_SWAP -e -n 100
-pair $port ib_atomic_bw -A FETCH_AND_ADD -n 200
 pair $port ib_atomic_bw -A CMP_AND_SWAP -b -n 200
 pass "ib_atomic_lat, ib_atomic_bw"

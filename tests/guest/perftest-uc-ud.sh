@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2
+# lab-long: --nodes 2
 #
 # The unreliable services: perftest over UC and UD, rdma-core's UC and UD
 # examples.

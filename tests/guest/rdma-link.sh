@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 1
-# lab-kernels: all
 #
 # "rdma link add": a device on somebody else's interface, for machines without an
 # NTB. Server and client run on it, its GIDs follow the interface's addresses, and

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --timeout 1200 -- 1
+# lab: --nodes 2 --timeout 1200 -- 1 kill orderly
 # lab-long: --nodes 3 --timeout 28800 -- 20
 # lab-alone: yes
 #
-# reboots.sh [TURNS]: the last node dies under traffic, TURNS times in each way: its QEMU
-# is killed, it is reset, it reboots in good order. Verbs, TCP and NVMe over Fabrics to it
+# reboots.sh [TURNS [WAY...]]: the last node dies under traffic, TURNS times in each way: its
+# QEMU is killed (kill), it is reset (crash), it reboots in good order (orderly). Verbs, TCP and NVMe over Fabrics to it
 # end as they should and in time; others do not notice; when it is back, all works
 # without reloading anything on the others. Node 1 has the NVMe target.
 # shellcheck source=tests/guest/lib/rdma.sh
@@ -17,7 +17,8 @@
 # shellcheck source=tests/guest/lib/nvmet.sh
 . "$(dirname "$0")/lib/nvmet.sh"
 
-ways=(kill crash orderly)
+ways=("${@:2}")
+[ $# -ge 2 ] || ways=(kill crash orderly)
 count=$((${1:-20} * ${#ways[@]}))
 victim=$NODES
 
