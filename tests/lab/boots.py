@@ -2,7 +2,7 @@
 """scripts/lab with real guests: its exit status for each way a run can end.
 
 Takes minutes without KVM, so `unittest discover` leaves it out:
-  python3 tests/lab/boots.py [OneGuest|TwoGuests]
+  python3 tests/lab/boots.py [TwoGuests|OneGuest|GuestThatStops]
 """
 
 import os
@@ -92,29 +92,11 @@ class TwoGuests(Lab):
 
 
 class OneGuest(Lab):
-    def test_node_that_dies_on_purpose_in_each_way(self):
-        done = self.lab("--nodes", "1", "run", self.script(
-            "echo life $LAB_BOOT; set -- kill crash orderly; shift $((LAB_BOOT - 1))\n"
-            "[ $# = 0 ] || lab-reboot $1"))
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(re.findall("life [0-9]", done.stdout), [f"life {boot}" for boot in (1, 2, 3, 4)])
-
     def test_server_that_is_not_there_cannot_be_killed(self):
         done = self.lab("--nodes", "1", "run", self.script("lab-kill-server; [ $? = 1 ] && lab-reboot soon; [ $? = 2 ]"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("lab-kill-server: this link has no server", done.stdout)
         self.assertIn("usage: lab-reboot kill|crash|orderly", done.stdout)
-
-    def test_pause_stops_all_of_a_guest_but_its_clocks(self):
-        done = self.lab("--nodes", "1", "run", self.script(
-            "us() { read -r up _ </proc/uptime; echo $((10#${up/./} * 10000)); }\n"
-            "busy() { while :; do date +%s%N; done >/tmp/beats; }\n"
-            "busy & before=$(us); lab-pause 3; passed=$(($(us) - before)); kill $!\n"
-            "[ $passed -ge 3000000 ] || { echo $passed us of the clock; exit 1; }\n"
-            "awk '$1 - last > gap { gap = $1 - last } { last = $1 } NR == 1 { gap = 0 } END { exit gap < 2.9e9 }' /tmp/beats\n"
-            "[ $? = 0 ] || { echo it went on; exit 1; }\n"
-            "lab-pause soon; [ $? = 2 ]"))
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_hang(self):
         self.fails(self.lab("--nodes", "1", "--timeout", "3", "run", self.script("sleep 1000")),
@@ -131,6 +113,26 @@ class OneGuest(Lab):
                               timeout=300, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue(re.search("sum=42", done.stdout), done.stdout)
+
+
+class GuestThatStops(Lab):
+    def test_node_that_dies_on_purpose_in_each_way(self):
+        done = self.lab("--nodes", "1", "run", self.script(
+            "echo life $LAB_BOOT; set -- kill crash orderly; shift $((LAB_BOOT - 1))\n"
+            "[ $# = 0 ] || lab-reboot $1"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(re.findall("life [0-9]", done.stdout), [f"life {boot}" for boot in (1, 2, 3, 4)])
+
+    def test_pause_stops_all_of_a_guest_but_its_clocks(self):
+        done = self.lab("--nodes", "1", "run", self.script(
+            "us() { read -r up _ </proc/uptime; echo $((10#${up/./} * 10000)); }\n"
+            "busy() { while :; do date +%s%N; done >/tmp/beats; }\n"
+            "busy & before=$(us); lab-pause 3; passed=$(($(us) - before)); kill $!\n"
+            "[ $passed -ge 3000000 ] || { echo $passed us of the clock; exit 1; }\n"
+            "awk '$1 - last > gap { gap = $1 - last } { last = $1 } NR == 1 { gap = 0 } END { exit gap < 2.9e9 }' /tmp/beats\n"
+            "[ $? = 0 ] || { echo it went on; exit 1; }\n"
+            "lab-pause soon; [ $? = 2 ]"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
