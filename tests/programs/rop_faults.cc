@@ -124,8 +124,10 @@ class Round {
     flows_.ForEach([](Flow& flow) { flow.Start(); });
     PollUntil("too little traffic", [this] {
       flows_.ForEach([](const Flow& flow) {
-        Check(!flow.failed() && !flow.refused(), flow.Progress(),
-              ": it failed before anything was cut");
+        if (flow.failed() || flow.refused()) {
+          throw Failure(flow.Progress() +
+                        ": it failed before anything was cut");
+        }
       });
       return flows_.All([](const Flow& flow) { return flow.warm(); });
     });
@@ -172,9 +174,12 @@ class Round {
       if (condition()) {
         return;
       }
-      Check(Clock::now() < end, what, " after ",
+      if (Clock::now() >= end) {
+        throw Failure(Text(
+            what, " after ",
             std::chrono::duration_cast<std::chrono::milliseconds>(most).count(),
-            " ms", Progress());
+            " ms", Progress()));
+      }
     }
   }
 
