@@ -241,6 +241,8 @@ extern unsigned int ropcie_heartbeat_ms;
 extern unsigned int ropcie_heartbeat_limit_ms;
 extern struct workqueue_struct *ropcie_link_wq;
 u64 ropcie_spin_limit_ns(void);
+/* A guess at what it costs to sleep and be woken by a doorbell. */
+u64 ropcie_wake_ns(void);
 
 /* A window of this size holds at least one lane of the smallest shape. */
 size_t ropcie_window_min(void);

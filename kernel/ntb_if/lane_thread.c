@@ -6,7 +6,7 @@
  * Owns: sleeping and waking. What is received is lane.c's.
  *
  * A lane is in one of three modes. Awake: the thread drains it, or spins for
- * a while after the last record. Asleep: the peer has been asked for a
+ * a while after the last record, as long as nobody else wants its processor. Asleep: the peer has been asked for a
  * doorbell (lane->armed); a slow timer stands behind it, because a doorbell
  * may get lost. When it comes, the tasklet receives at once, asks for the
  * next one, and the thread sleeps on, unless there is more to do than a little.
@@ -20,6 +20,8 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/rcupdate.h>
+#include <linux/sched.h>
+#include <linux/sched/stat.h>
 
 #include "internal.h"
 
@@ -41,8 +43,6 @@
 #define ROPCIE_OWN_MAX_JIFFIES msecs_to_jiffies(8000)
 /* So long after an ropcie_adapter_arm() no lane is taken over by pollers. */
 #define ROPCIE_SLEEPER_JIFFIES msecs_to_jiffies(20)
-/* A guess at what it costs to sleep and be woken. */
-#define ROPCIE_WAKE_NS 20000
 
 static u32 lane_receive(struct ropcie_lane *lane)
 {
@@ -63,6 +63,19 @@ static bool lane_has_records(struct ropcie_lane *lane)
 	return pending;
 }
 
+/*
+ * A thread that is nice may lose its processor to who was woken by the records: until
+ * it has seen that it has not, the peer rings for more.
+ */
+static void lane_has_received(struct ropcie_lane *lane)
+{
+	lockdep_assert_held(&lane->rx_lock);
+	if (task_nice(current) <= 0)
+		ropcie_lane_refuse_doorbell(lane);
+	else if (lane->rx_up)
+		ropcie_lane_ask_doorbell(lane);
+}
+
 /* Do the lane's work once. Return: number of records. */
 static u32 lane_service(struct ropcie_lane *lane)
 {
@@ -72,7 +85,7 @@ static u32 lane_service(struct ropcie_lane *lane)
 		spin_lock_bh(&lane->rx_lock);
 		n = lane_receive(lane);
 		if (n)
-			ropcie_lane_refuse_doorbell(lane);
+			lane_has_received(lane);
 		spin_unlock_bh(&lane->rx_lock);
 	}
 	ropcie_lane_check_space(lane);
@@ -84,28 +97,64 @@ static u64 lane_spin_budget(struct ropcie_lane *lane)
 	u64 budget = 0;
 
 	spin_lock_bh(&lane->rx_lock);
-	if (!lane->polled && !lane->armed)
+	if (!lane->polled && (!lane->armed || task_nice(current) > 0))
 		budget = ropcie_poll_budget(&lane->policy);
 	spin_unlock_bh(&lane->rx_lock);
 	return budget;
+}
+
+/* Who only spins is behind all others, such as those who are woken by what comes. */
+static void lane_be_nice(int nice)
+{
+	if (task_nice(current) != nice)
+		sched_set_normal(current, nice);
+}
+
+/* Others want the processor, or nobody does: does the peer ring for what comes? */
+static void lane_want_doorbell(struct ropcie_lane *lane, bool want)
+{
+	spin_lock_bh(&lane->rx_lock);
+	if (lane->rx_up && !lane->polled && lane->armed != want) {
+		if (want)
+			ropcie_lane_ask_doorbell(lane);
+		else
+			ropcie_lane_refuse_doorbell(lane);
+	}
+	spin_unlock_bh(&lane->rx_lock);
+}
+
+/* Has somebody called for the thread since it last looked? */
+static bool lane_was_kicked(struct ropcie_lane *lane)
+{
+	if (!test_and_clear_bit(0, &lane->kicked))
+		return false;
+	/* It was a doorbell, most likely: the peer will not ring again. */
+	spin_lock_bh(&lane->rx_lock);
+	WRITE_ONCE(lane->armed, false);
+	spin_unlock_bh(&lane->rx_lock);
+	return true;
 }
 
 /* Return: true when something happened while it was worth waiting for. */
 static bool lane_spin(struct ropcie_lane *lane)
 {
 	u64 budget = lane_spin_budget(lane), start;
+	bool alone;
 
 	if (!budget)
 		return false;
+	lane_be_nice(MAX_NICE);
 	start = ktime_get_ns();
 	do {
-		if (lane_has_records(lane))
+		if (lane_has_records(lane) || lane_was_kicked(lane))
 			return true;
-		if (test_and_clear_bit(0, &lane->kicked))
-			return true;
+		alone = single_task_running();
+		if (READ_ONCE(lane->armed) == alone)
+			lane_want_doorbell(lane, !alone);
+		if (!alone)
+			schedule();
 		cpu_relax();
-	} while (!need_resched() && !kthread_should_stop() &&
-		 ktime_get_ns() - start < budget);
+	} while (!kthread_should_stop() && ktime_get_ns() - start < budget);
 	return false;
 }
 
@@ -139,6 +188,7 @@ static long lane_before_sleep(struct ropcie_lane *lane)
 
 static void lane_sleep(struct ropcie_lane *lane)
 {
+	lane_be_nice(0);
 	if (!READ_ONCE(lane->kicked)) {
 		long timeout = lane_before_sleep(lane);
 
@@ -149,12 +199,7 @@ static void lane_sleep(struct ropcie_lane *lane)
 			schedule_timeout(timeout);
 		__set_current_state(TASK_RUNNING);
 	}
-	if (!test_and_clear_bit(0, &lane->kicked))
-		return;
-	/* It was a doorbell, most likely: the peer will not ring again. */
-	spin_lock_bh(&lane->rx_lock);
-	lane->armed = false;
-	spin_unlock_bh(&lane->rx_lock);
+	lane_was_kicked(lane);
 }
 
 /*
@@ -209,7 +254,8 @@ static int lane_thread(void *arg)
 
 /*
  * Receive on behalf of the sleeping thread. Return: it has to be woken: more
- * has come, or will so soon that spinning is cheaper than the next doorbell.
+ * has come, or will so soon that spinning is cheaper than the next doorbell, and
+ * nobody else had the processor.
  */
 static bool lane_answer_bell(struct ropcie_lane *lane)
 {
@@ -217,11 +263,12 @@ static bool lane_answer_bell(struct ropcie_lane *lane)
 	if (!lane->rx_up || lane->polled)
 		return false;
 	/* The peer rings once for each time that it is asked. */
-	lane->armed = false;
+	WRITE_ONCE(lane->armed, false);
 	lane_receive(lane);
 	if (!lane->rx_up)
 		return false;
-	if (ropcie_lane_peek(&lane->rx) || ropcie_poll_budget(&lane->policy))
+	if (ropcie_lane_peek(&lane->rx) ||
+	    (is_idle_task(current) && ropcie_poll_budget(&lane->policy)))
 		return true;
 	ropcie_lane_ask_doorbell(lane);
 	return ropcie_lane_peek(&lane->rx);
@@ -257,7 +304,8 @@ int ropcie_lane_start_thread(struct ropcie_lane *lane)
 	struct ropcie_peer *peer = lane->peer;
 	struct task_struct *t;
 
-	ropcie_poll_init(&lane->policy, ropcie_spin_limit_ns(), ROPCIE_WAKE_NS);
+	ropcie_poll_init(&lane->policy, ropcie_spin_limit_ns(),
+			 ropcie_wake_ns());
 	lane->kicked = 0;
 	lane->own_until = jiffies;
 	lane->own_for = ROPCIE_OWN_JIFFIES;

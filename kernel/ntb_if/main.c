@@ -6,8 +6,9 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/cpumask.h>
 #include <linux/module.h>
+
+#include <asm/cpufeature.h>
 
 #include "backend.h"
 
@@ -41,7 +42,7 @@ MODULE_PARM_DESC(direct_placement, "let peers store WRITEs and answers to READs 
 
 static int spin_us = -1;
 module_param(spin_us, int, 0444);
-MODULE_PARM_DESC(spin_us, "how long a receiver spins at most before it sleeps (default: 50, or 0 with fewer than 4 CPUs)");
+MODULE_PARM_DESC(spin_us, "how long a receiver spins at most on a CPU that nobody else wants, before it sleeps (default: 50, or 500 in a virtual machine)");
 
 static unsigned int loopback;
 module_param(loopback, uint, 0444);
@@ -53,11 +54,22 @@ static LIST_HEAD(ropcie_adapters);
 static LIST_HEAD(ropcie_watchers);
 static DEFINE_MUTEX(ropcie_adapters_lock); /* guards both lists */
 
+/* Interrupts and halts of a virtual machine go through its host. */
+static bool is_virtual(void)
+{
+	return boot_cpu_has(X86_FEATURE_HYPERVISOR);
+}
+
+u64 ropcie_wake_ns(void)
+{
+	return (is_virtual() ? 500 : 20) * NSEC_PER_USEC;
+}
+
 u64 ropcie_spin_limit_ns(void)
 {
 	if (spin_us >= 0)
 		return (u64)spin_us * NSEC_PER_USEC;
-	return num_online_cpus() < 4 ? 0 : 50 * NSEC_PER_USEC;
+	return (is_virtual() ? 500 : 50) * NSEC_PER_USEC;
 }
 
 size_t ropcie_window_min(void)
