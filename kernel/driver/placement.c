@@ -21,10 +21,10 @@
 
 static_assert(ROPCIE_GRANT_PAGE == PAGE_SIZE);
 
-/* A WRITE of less goes through the lane: it is not worth a look. */
-#define DIRECT_MIN 4096
-/* One of less does not wait for what is in the lane, but goes behind it. */
-#define DIRECT_WAIT 32768
+/* The answer to a READ of less goes through the lane: its peer has to be awake anyway. */
+#define READ_MIN 4096
+/* A WRITE of less does not wait for what is in the lane, but goes behind it. */
+#define WRITE_WAIT 32768
 /* Runs of memory that one step of the store loop fills. */
 #define STORE_VECS 16
 
@@ -457,11 +457,10 @@ struct ropcie_hold *ropcie_placement_choose(struct ropcie_qp *qp,
 	struct ropcie_hold *hold;
 
 	lockdep_assert_held(&qp->lock);
-	if (rec->wqe->length < DIRECT_MIN ||
-	    !ropcie_req_may_place(&qp->req, rec))
+	if (!ropcie_req_may_place(&qp->req, rec))
 		return NULL;
 	if (rec->hdr.op == ROPCIE_OP_READ) {
-		if (rec->wqe->num_sge == 1)
+		if (rec->wqe->num_sge == 1 && rec->wqe->length >= READ_MIN)
 			ropcie_req_name_sink(rec);
 		return NULL;
 	}
@@ -472,7 +471,7 @@ struct ropcie_hold *ropcie_placement_choose(struct ropcie_qp *qp,
 		    rec->hdr.frag_len);
 	if (!hold || clear)
 		return hold;
-	return rec->wqe->length < DIRECT_WAIT ? NULL : ERR_PTR(-EBUSY);
+	return rec->wqe->length < WRITE_WAIT ? NULL : ERR_PTR(-EBUSY);
 }
 
 struct ropcie_hold *
