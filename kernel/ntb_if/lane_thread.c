@@ -6,14 +6,14 @@
  * Owns: sleeping and waking. What is received is lane.c's.
  *
  * A lane is in one of three modes. Awake: the thread drains it, or spins for
- * a while after the last record, as long as nobody else wants its processor. Asleep: the peer has been asked for a
- * doorbell (lane->armed); a slow timer stands behind it, because a doorbell
- * may get lost. When it comes, the tasklet receives at once, asks for the
- * next one, and the thread sleeps on, unless there is more to do than a little.
- * Polled: a poller has found records, so the peer is told not to ring, and the
- * thread only looks now and then if the polls still go on. A program may poll for
- * its sends and then look at memory that the peer writes: a lane whose records
- * nobody comes for is not taken over again for a while.
+ * a while after the last record, as long as nobody else wants its processor. Asleep:
+ * the peer has been asked for a doorbell (lane->armed); a slow timer stands behind it,
+ * because a doorbell may get lost. When it comes, the tasklet receives at once, asks
+ * for the next one, and the thread sleeps on, unless there is more to do than a little,
+ * or the next is worth spinning for. Polled: a poller has found records, so the peer is
+ * told not to ring, and the thread only looks now and then if the polls still go on. A
+ * program may poll for its sends and then look at memory that the peer writes: a lane
+ * whose records nobody comes for is not taken over again for a while.
  */
 #include <linux/hrtimer.h>
 #include <linux/jiffies.h>
