@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How long a receiver spins before it sleeps: by the measured time between
- * arrivals, and not at all where processors are scarce.
+ * How long a receiver spins before it sleeps, by the measured time between arrivals.
+ * That nobody else wants its processor is the caller's to see.
  */
 #ifndef ROPCIE_CORE_POLL_POLICY_H
 #define ROPCIE_CORE_POLL_POLICY_H

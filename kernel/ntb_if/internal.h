@@ -32,6 +32,7 @@
 #include "ntb_if.h"
 #include "peer_link.h"
 #include "poll_policy.h"
+#include "trial.h"
 
 struct ropcie_backend;
 
@@ -59,6 +60,7 @@ struct ropcie_backend;
  * @handed_bytes: counter, their payload
  * @rx_lock: guards the rest
  * @policy: how long @thread spins
+ * @spins: whether that pays
  * @rx: receiving half
  * @rx_up: may be received from
  * @polled: callers of ropcie_adapter_poll() drain it, @thread only watches
@@ -99,6 +101,7 @@ struct ropcie_lane {
 
 	spinlock_t rx_lock ____cacheline_aligned_in_smp;
 	struct ropcie_poll_policy policy;
+	struct ropcie_trial spins;
 	struct ropcie_lane_rx rx;
 	bool rx_up;
 	bool polled;

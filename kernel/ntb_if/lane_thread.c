@@ -63,19 +63,6 @@ static bool lane_has_records(struct ropcie_lane *lane)
 	return pending;
 }
 
-/*
- * A thread that is nice may lose its processor to who was woken by the records: until
- * it has seen that it has not, the peer rings for more.
- */
-static void lane_has_received(struct ropcie_lane *lane)
-{
-	lockdep_assert_held(&lane->rx_lock);
-	if (task_nice(current) <= 0)
-		ropcie_lane_refuse_doorbell(lane);
-	else if (lane->rx_up)
-		ropcie_lane_ask_doorbell(lane);
-}
-
 /* Do the lane's work once. Return: number of records. */
 static u32 lane_service(struct ropcie_lane *lane)
 {
@@ -85,77 +72,11 @@ static u32 lane_service(struct ropcie_lane *lane)
 		spin_lock_bh(&lane->rx_lock);
 		n = lane_receive(lane);
 		if (n)
-			lane_has_received(lane);
+			ropcie_lane_refuse_doorbell(lane);
 		spin_unlock_bh(&lane->rx_lock);
 	}
 	ropcie_lane_check_space(lane);
 	return n;
-}
-
-static u64 lane_spin_budget(struct ropcie_lane *lane)
-{
-	u64 budget = 0;
-
-	spin_lock_bh(&lane->rx_lock);
-	if (!lane->polled && (!lane->armed || task_nice(current) > 0))
-		budget = ropcie_poll_budget(&lane->policy);
-	spin_unlock_bh(&lane->rx_lock);
-	return budget;
-}
-
-/* Who only spins is behind all others, such as those who are woken by what comes. */
-static void lane_be_nice(int nice)
-{
-	if (task_nice(current) != nice)
-		sched_set_normal(current, nice);
-}
-
-/* Others want the processor, or nobody does: does the peer ring for what comes? */
-static void lane_want_doorbell(struct ropcie_lane *lane, bool want)
-{
-	spin_lock_bh(&lane->rx_lock);
-	if (lane->rx_up && !lane->polled && lane->armed != want) {
-		if (want)
-			ropcie_lane_ask_doorbell(lane);
-		else
-			ropcie_lane_refuse_doorbell(lane);
-	}
-	spin_unlock_bh(&lane->rx_lock);
-}
-
-/* Has somebody called for the thread since it last looked? */
-static bool lane_was_kicked(struct ropcie_lane *lane)
-{
-	if (!test_and_clear_bit(0, &lane->kicked))
-		return false;
-	/* It was a doorbell, most likely: the peer will not ring again. */
-	spin_lock_bh(&lane->rx_lock);
-	WRITE_ONCE(lane->armed, false);
-	spin_unlock_bh(&lane->rx_lock);
-	return true;
-}
-
-/* Return: true when something happened while it was worth waiting for. */
-static bool lane_spin(struct ropcie_lane *lane)
-{
-	u64 budget = lane_spin_budget(lane), start;
-	bool alone;
-
-	if (!budget)
-		return false;
-	lane_be_nice(MAX_NICE);
-	start = ktime_get_ns();
-	do {
-		if (lane_has_records(lane) || lane_was_kicked(lane))
-			return true;
-		alone = single_task_running();
-		if (READ_ONCE(lane->armed) == alone)
-			lane_want_doorbell(lane, !alone);
-		if (!alone)
-			schedule();
-		cpu_relax();
-	} while (!kthread_should_stop() && ktime_get_ns() - start < budget);
-	return false;
 }
 
 static bool lane_polls_go_on(const struct ropcie_lane *lane)
@@ -186,9 +107,69 @@ static long lane_before_sleep(struct ropcie_lane *lane)
 	return timeout;
 }
 
+/* Has somebody called for the thread since it last looked? */
+static bool lane_was_kicked(struct ropcie_lane *lane)
+{
+	if (!test_and_clear_bit(0, &lane->kicked))
+		return false;
+	/* It was a doorbell, most likely: the peer will not ring again. */
+	spin_lock_bh(&lane->rx_lock);
+	WRITE_ONCE(lane->armed, false);
+	spin_unlock_bh(&lane->rx_lock);
+	return true;
+}
+
+/* Is there something to come that is worth spinning for? Then lane_end_spin() follows. */
+static bool lane_wants_spin(struct ropcie_lane *lane)
+{
+	lockdep_assert_held(&lane->rx_lock);
+	return ropcie_poll_budget(&lane->policy) &&
+	       ropcie_trial_wait(&lane->spins);
+}
+
+static u64 lane_begin_spin(struct ropcie_lane *lane)
+{
+	u64 budget = 0;
+
+	spin_lock_bh(&lane->rx_lock);
+	if (!lane->polled && !lane->armed && lane_wants_spin(lane))
+		budget = ropcie_poll_budget(&lane->policy);
+	spin_unlock_bh(&lane->rx_lock);
+	return budget;
+}
+
+static void lane_end_spin(struct ropcie_lane *lane, bool paid)
+{
+	spin_lock_bh(&lane->rx_lock);
+	ropcie_trial_end(&lane->spins, paid);
+	spin_unlock_bh(&lane->rx_lock);
+}
+
+/*
+ * As long as nobody else wants the processor, such as who was woken by what has come.
+ * Return: something has happened.
+ */
+static bool lane_spin(struct ropcie_lane *lane)
+{
+	u64 budget = lane_begin_spin(lane), start;
+	bool paid = false, kicked = false;
+
+	if (!budget)
+		return false;
+	start = ktime_get_ns();
+	while (single_task_running() && !need_resched() && !paid && !kicked &&
+	       !READ_ONCE(lane->polled) && !kthread_should_stop() &&
+	       ktime_get_ns() - start < budget) {
+		cpu_relax();
+		paid = lane_has_records(lane);
+		kicked = lane_was_kicked(lane);
+	}
+	lane_end_spin(lane, paid);
+	return paid || kicked;
+}
+
 static void lane_sleep(struct ropcie_lane *lane)
 {
-	lane_be_nice(0);
 	if (!READ_ONCE(lane->kicked)) {
 		long timeout = lane_before_sleep(lane);
 
@@ -252,6 +233,13 @@ static int lane_thread(void *arg)
 	return 0;
 }
 
+/* In an interrupt: has it taken the thread's processor from nobody? */
+static bool lane_may_run(const struct ropcie_lane *lane)
+{
+	return is_idle_task(current) ||
+	       task_cpu(lane->thread) != smp_processor_id();
+}
+
 /*
  * Receive on behalf of the sleeping thread. Return: it has to be woken: more
  * has come, or will so soon that spinning is cheaper than the next doorbell, and
@@ -268,7 +256,7 @@ static bool lane_answer_bell(struct ropcie_lane *lane)
 	if (!lane->rx_up)
 		return false;
 	if (ropcie_lane_peek(&lane->rx) ||
-	    (is_idle_task(current) && ropcie_poll_budget(&lane->policy)))
+	    (lane_may_run(lane) && lane_wants_spin(lane)))
 		return true;
 	ropcie_lane_ask_doorbell(lane);
 	return ropcie_lane_peek(&lane->rx);
@@ -306,6 +294,7 @@ int ropcie_lane_start_thread(struct ropcie_lane *lane)
 
 	ropcie_poll_init(&lane->policy, ropcie_spin_limit_ns(),
 			 ropcie_wake_ns());
+	ropcie_trial_init(&lane->spins);
 	lane->kicked = 0;
 	lane->own_until = jiffies;
 	lane->own_for = ROPCIE_OWN_JIFFIES;
