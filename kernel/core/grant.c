@@ -149,7 +149,7 @@ static void earn(struct ropcie_holds *in, u32 pages)
 
 void ropcie_hold_used(struct ropcie_holds *in, u32 bytes)
 {
-	earn(in, bytes >> ROPCIE_GRANT_SHIFT);
+	earn(in, max_t(u32, bytes >> ROPCIE_GRANT_SHIFT, 1));
 }
 
 /*
@@ -184,11 +184,11 @@ static struct ropcie_hold *find_unused(struct ropcie_holds *in)
 	return NULL;
 }
 
-bool ropcie_hold_wants(struct ropcie_holds *in)
+bool ropcie_hold_wants(struct ropcie_holds *in, u32 bytes)
 {
 	struct ropcie_hold *room;
 
-	earn(in, 1);
+	earn(in, bytes >= ROPCIE_GRANT_PAGE);
 	if (in->asked && ++in->waits > ASK_PATIENCE) {
 		ropcie_hold_free(in->asked);
 		in->asked = NULL;

@@ -204,19 +204,21 @@ void ropcie_holds_init(struct ropcie_holds *in, u32 seed);
 struct ropcie_hold *ropcie_hold_find(struct ropcie_holds *in, u32 key, bool sink,
 				     u64 addr, u32 len);
 
-/* That many bytes were placed: it pays for questions. */
+/* That many bytes, or a few, were placed: it pays for questions. */
 void ropcie_hold_used(struct ropcie_holds *in, u32 bytes);
 
 /**
  * ropcie_hold_wants() - there is no grant for a WRITE: ask for one?
  * @in: grants
+ * @bytes: of the WRITE
  *
- * A question costs as much as 64 pages that are placed, or 64 WRITEs that are not:
- * who writes here and there in more memory than can be held does not ask each time.
+ * A question costs as much as 64 pages or small WRITEs that are placed, or 64 WRITEs of
+ * a page and more that are not: who writes here and there in more memory than can be held
+ * does not ask each time.
  * If it is to be asked and there is no room, the grant that was not used for the
  * longest time is to be returned first: ropcie_hold_to_return().
  */
-bool ropcie_hold_wants(struct ropcie_holds *in);
+bool ropcie_hold_wants(struct ropcie_holds *in, u32 bytes);
 
 /**
  * ropcie_hold_ask() - the question of ropcie_hold_wants() is being sent

@@ -250,6 +250,17 @@ static void begin_waiting(struct ropcie_requester *req, u64 now)
 	req->deadline = req->attr.timeout_ns ? now + req->attr.timeout_ns : 0;
 }
 
+/*
+ * Was it placed, and will it not be refused for want of a receive? What is placed behind
+ * it would be there before it is sent again.
+ */
+static bool is_certain(const struct ropcie_req_rec *rec)
+{
+	return rec->hdr.op == ROPCIE_OP_WRITE &&
+	       (rec->hdr.flags & ROPCIE_F_PLACED) &&
+	       !(rec->hdr.flags & ROPCIE_F_IMM);
+}
+
 void ropcie_req_sent(struct ropcie_requester *req,
 		     const struct ropcie_req_rec *rec, u64 now)
 {
@@ -262,9 +273,7 @@ void ropcie_req_sent(struct ropcie_requester *req,
 	if (ropcie_psn_diff(req->psn, req->max_psn) > 0)
 		req->max_psn = req->psn;
 	/* What is placed has waited for all before: 24 bits are not outrun. */
-	req->laned_psn = rec->hdr.op == ROPCIE_OP_WRITE &&
-					 (rec->hdr.flags & ROPCIE_F_PLACED) ?
-				 req->acked_psn : req->psn;
+	req->laned_psn = is_certain(rec) ? req->acked_psn : req->psn;
 	if (rec->last) {
 		req->next++;
 		req->off = 0;

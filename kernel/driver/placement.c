@@ -422,12 +422,12 @@ void ropcie_placement_hear(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 	ropcie_placement_flush(qp);
 }
 
-static void ask(struct ropcie_qp *qp, u32 key, bool sink, u64 addr)
+static void ask(struct ropcie_qp *qp, u32 key, bool sink, u64 addr, u32 len)
 {
 	struct ropcie_placement *p = qp->place;
 
 	/* What makes room may have to be returned first. */
-	if (!ropcie_hold_wants(&p->in) || !flush_returns(qp))
+	if (!ropcie_hold_wants(&p->in, len) || !flush_returns(qp))
 		return;
 	p->question = header(qp, ROPCIE_OP_ASK, ROPCIE_MQ_REQUEST);
 	p->question.psn = ropcie_hold_ask(&p->in, key, sink, addr);
@@ -446,7 +446,7 @@ static struct ropcie_hold *find(struct ropcie_qp *qp, u32 key, bool sink,
 		ropcie_hold_find(&qp->place->in, key, sink, addr, len);
 
 	if (!hold)
-		ask(qp, key, sink, addr);
+		ask(qp, key, sink, addr, len);
 	return hold;
 }
 
@@ -464,14 +464,12 @@ struct ropcie_hold *ropcie_placement_choose(struct ropcie_qp *qp,
 			ropcie_req_name_sink(rec);
 		return NULL;
 	}
-	/* The beginning of it is in the lane, and acknowledged with its end. */
-	if (!clear && rec->off)
+	/* Of one that began there, the end is acknowledged with its beginning. */
+	if (!clear && (rec->off || rec->wqe->length < WRITE_WAIT))
 		return NULL;
 	hold = find(qp, rec->wqe->rkey, false, rec->wqe->raddr + rec->off,
 		    rec->hdr.frag_len);
-	if (!hold || clear)
-		return hold;
-	return rec->wqe->length < WRITE_WAIT ? NULL : ERR_PTR(-EBUSY);
+	return !hold || clear ? hold : ERR_PTR(-EBUSY);
 }
 
 struct ropcie_hold *

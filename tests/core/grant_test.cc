@@ -153,7 +153,7 @@ class Holder : public testing::Test {
 
   // A grant of a page, from its beginning.
   void Hold(uint64_t addr, uint32_t id, bool sink = false) {
-    ASSERT_TRUE(ropcie_hold_wants(&in_));
+    ASSERT_TRUE(ropcie_hold_wants(&in_, kPage));
     while (ropcie_hold* hold = ropcie_hold_to_return(&in_)) {
       returned_.push_back(hold->id);
       ropcie_hold_free(hold);
@@ -202,20 +202,20 @@ TEST_F(Holder, FindsWhatItHoldsToTheByte) {
 }
 
 TEST_F(Holder, AsksOneQuestionAtATime) {
-  EXPECT_TRUE(ropcie_hold_wants(&in_));
+  EXPECT_TRUE(ropcie_hold_wants(&in_, kPage));
   const uint32_t question = ropcie_hold_ask(&in_, kKey, false, 0x10000);
-  EXPECT_FALSE(ropcie_hold_wants(&in_));
+  EXPECT_FALSE(ropcie_hold_wants(&in_, kPage));
   const ropcie_hdr no = Answer(question, 0, 0, 0, 0);
   EXPECT_EQ(ropcie_hold_expects(&in_, &no, nullptr), 0);
-  EXPECT_TRUE(ropcie_hold_wants(&in_));
+  EXPECT_TRUE(ropcie_hold_wants(&in_, kPage));
 }
 
 // It was asked before anybody was there; a late answer is returned.
 TEST_F(Holder, AsksAgainWhenThereIsNoAnswer) {
-  EXPECT_TRUE(ropcie_hold_wants(&in_));
+  EXPECT_TRUE(ropcie_hold_wants(&in_, kPage));
   const uint32_t question = ropcie_hold_ask(&in_, kKey, false, 0x10000);
   int waits = 0;
-  while (!ropcie_hold_wants(&in_) && waits < 100000) {
+  while (!ropcie_hold_wants(&in_, kPage) && waits < 100000) {
     waits++;
   }
   EXPECT_GT(waits, 100);
@@ -234,7 +234,7 @@ TEST_F(Holder, ReturnsWhatItDidNotAskFor) {
   // The answer to a question of an earlier life does not end this one.
   hdr.psn = question ^ 1;
   EXPECT_EQ(ropcie_hold_expects(&in_, &hdr, &bus), -EPROTO);
-  EXPECT_FALSE(ropcie_hold_wants(&in_));
+  EXPECT_FALSE(ropcie_hold_wants(&in_, kPage));
   ropcie_hold_fill(&in_, &hdr, nullptr, 0);
   EXPECT_EQ(ropcie_hold_find(&in_, kKey, false, 0x10000, 1), nullptr);
   ropcie_hold* hold = ropcie_hold_to_return(&in_);
@@ -296,7 +296,7 @@ TEST_F(Holder, NothingIsAskedOrTakenWhenClosed) {
   const ropcie_hdr hdr = Answer(question, 0x10000, kPage, 5, 1);
   const __le64 bus = 0x7000;
   EXPECT_EQ(ropcie_hold_expects(&in_, &hdr, &bus), -EPROTO);
-  EXPECT_FALSE(ropcie_hold_wants(&in_));
+  EXPECT_FALSE(ropcie_hold_wants(&in_, kPage));
 }
 
 TEST_F(Holder, MakesRoomWhereItWasUsedLeast) {
@@ -317,11 +317,31 @@ TEST_F(Holder, WhileOneIsReturnedNoOtherHasToGo) {
     Hold(uint64_t{i} << 20, i + 1);
     ropcie_hold_used(&in_, 64 * kPage);
   }
-  EXPECT_TRUE(ropcie_hold_wants(&in_));
-  EXPECT_FALSE(ropcie_hold_wants(&in_));
+  EXPECT_TRUE(ropcie_hold_wants(&in_, kPage));
+  EXPECT_FALSE(ropcie_hold_wants(&in_, kPage));
   ropcie_hold_free(ropcie_hold_to_return(&in_));
   EXPECT_EQ(ropcie_hold_to_return(&in_), nullptr);
-  EXPECT_TRUE(ropcie_hold_wants(&in_));
+  EXPECT_TRUE(ropcie_hold_wants(&in_, kPage));
+}
+
+// A question costs more than many WRITEs of a few bytes; those that are placed
+// pay for it.
+TEST_F(Holder, SmallWritesPayOnlyWhenTheyArePlaced) {
+  uint32_t asked = 0;
+  for (uint32_t i = 0; i < 100000; i++) {
+    if (ropcie_hold_wants(&in_, 64)) {
+      const uint32_t question = ropcie_hold_ask(&in_, kKey, false, 0x10000);
+      const ropcie_hdr no = Answer(question, 0, 0, 0, 0);
+      EXPECT_EQ(ropcie_hold_expects(&in_, &no, nullptr), 0);
+      asked++;
+    }
+  }
+  EXPECT_EQ(asked, uint32_t{ROPCIE_GRANTS});
+  for (int i = 0; i < 64; i++) {
+    EXPECT_FALSE(ropcie_hold_wants(&in_, 64));
+    ropcie_hold_used(&in_, 64);
+  }
+  EXPECT_TRUE(ropcie_hold_wants(&in_, 64));
 }
 
 // WRITEs here and there in much more memory than can be held: few questions.
@@ -334,7 +354,7 @@ TEST_F(Holder, AsksSeldomWhereItDoesNotPay) {
     const uint64_t addr = random.Below(1 << 16) << 20;
     if (ropcie_hold_find(&in_, kKey, false, addr, 4096) != nullptr) {
       ropcie_hold_used(&in_, 8192);
-    } else if (ropcie_hold_wants(&in_)) {
+    } else if (ropcie_hold_wants(&in_, kPage)) {
       if (ropcie_hold* hold = ropcie_hold_to_return(&in_)) {
         ropcie_hold_free(hold);
       }
@@ -355,7 +375,7 @@ TEST_F(Holder, AsksWhereAllOfAPieceIsWritten) {
   uint32_t missed = 0;
   for (uint32_t piece = 0; piece < 1000; piece++) {
     const uint64_t addr = uint64_t{piece} << 20;
-    if (!ropcie_hold_wants(&in_)) {
+    if (!ropcie_hold_wants(&in_, kPage)) {
       missed++;
       continue;
     }
@@ -397,9 +417,9 @@ TEST_F(Holder, AnswerThatComesLateIsReturnedWhereAllIsHeld) {
   }
   constexpr uint64_t kFirst = uint64_t{100} << 20;
   constexpr uint64_t kSecond = uint64_t{200} << 20;
-  ASSERT_TRUE(ropcie_hold_wants(&in_));
+  ASSERT_TRUE(ropcie_hold_wants(&in_, kPage));
   const uint32_t first = ropcie_hold_ask(&in_, kKey, false, kFirst);
-  while (!ropcie_hold_wants(&in_)) {
+  while (!ropcie_hold_wants(&in_, kPage)) {
   }
   ropcie_hold_ask(&in_, kKey, false, kSecond);
   const ropcie_hdr hdr = Answer(first, kFirst, kPage, 1000, 1);

@@ -59,6 +59,20 @@ TEST_F(Placing, WaitsForAllThatWentThroughTheLane) {
   EXPECT_TRUE(Clear());
 }
 
+// It is refused for want of a receive, and sent again: what was placed behind
+// it would be there first, and then once more.
+TEST_F(Placing, WaitsForAWriteThatNeedsAReceive) {
+  GiveCredits();
+  Post(1, 100, ROPCIE_WR_IMM, ROPCIE_OP_WRITE);  // PSN 100
+  SendPlaced();
+  EXPECT_FALSE(Clear());
+  Post(2, 100, 0, ROPCIE_OP_WRITE);
+  ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+  EXPECT_FALSE(Clear());
+  Ack(100, 1, kManyCredits);
+  EXPECT_TRUE(Clear());
+}
+
 TEST_F(Placing, WaitsForTheDataOfARead) {
   Post(1, 2 * kFrag, 0, ROPCIE_OP_READ);
   SendOne();

@@ -122,7 +122,7 @@ class HolderFuzz {
   void Step() {
     switch (input_->ConsumeIntegralInRange(0, 4)) {
       case 0:
-        if (ropcie_hold_wants(&in_)) {
+        if (ropcie_hold_wants(&in_, ROPCIE_GRANT_PAGE)) {
           Return();
           key_ = Number<uint32_t>(input_);
           addr_ = Number<uint64_t>(input_);

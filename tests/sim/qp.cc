@@ -407,7 +407,7 @@ void Qp::PlacementLost() {
 // The grant by which a payload may be placed, or nullptr: then it is asked for.
 ropcie_hold* Qp::Find(uint32_t key, bool sink, uint64_t addr, uint32_t len) {
   ropcie_hold* hold = ropcie_hold_find(&in_, key, sink, addr, len);
-  if (hold == nullptr && ropcie_hold_wants(&in_) && FlushReturns()) {
+  if (hold == nullptr && ropcie_hold_wants(&in_, len) && FlushReturns()) {
     ropcie_hdr hdr{};
     hdr.op = ROPCIE_OP_ASK;
     hdr.imm = sink ? ROPCIE_ASK_SINK : ROPCIE_ASK_TARGET;
