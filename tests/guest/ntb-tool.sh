@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --no-setup
-# lab: --nodes 3 --no-setup
+# lab-long: --nodes 3 --no-setup
 #
 # Every register of the emulated NTB through Linux's ntb_tool, for any number
 # of nodes: link, scratchpads, doorbells and their masks, windows, messages.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 -- 1
-# lab: --nodes 3 -- 1
+# lab-long: --nodes 3 -- 1
 # lab-long: --nodes 2 --timeout 3600 -- 20
 # lab-alone: yes
 #
