@@ -115,7 +115,7 @@ int ropcie_lane_open(struct ropcie_lane *lane,
 			    lane_base(peer->in, &own->geom, lane->index),
 			    &own->geom, &lane_out(lane)->cons, own_epoch);
 	lane->polled = false;
-	WRITE_ONCE(lane->armed, false);
+	lane->armed = false;
 	lane->arm = 0;
 	lane->space_rung = 0;
 
@@ -549,7 +549,7 @@ void ropcie_lane_ask_doorbell(struct ropcie_lane *lane)
 {
 	lockdep_assert_held(&lane->rx_lock);
 	lane->arm = (lane->arm + 1) | 1;
-	WRITE_ONCE(lane->armed, true);
+	lane->armed = true;
 	lane_post_sync(lane, &lane_out(lane)->arm, lane->arm);
 }
 
@@ -562,7 +562,7 @@ void ropcie_lane_refuse_doorbell(struct ropcie_lane *lane)
 	lockdep_assert_held(&lane->rx_lock);
 	if (!lane->armed)
 		return;
-	WRITE_ONCE(lane->armed, false);
+	lane->armed = false;
 	lane->arm++;
 	lane_post(lane, &lane_out(lane)->arm, lane->arm);
 }

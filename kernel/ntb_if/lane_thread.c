@@ -114,7 +114,7 @@ static bool lane_was_kicked(struct ropcie_lane *lane)
 		return false;
 	/* It was a doorbell, most likely: the peer will not ring again. */
 	spin_lock_bh(&lane->rx_lock);
-	WRITE_ONCE(lane->armed, false);
+	lane->armed = false;
 	spin_unlock_bh(&lane->rx_lock);
 	return true;
 }
@@ -251,7 +251,7 @@ static bool lane_answer_bell(struct ropcie_lane *lane)
 	if (!lane->rx_up || lane->polled)
 		return false;
 	/* The peer rings once for each time that it is asked. */
-	WRITE_ONCE(lane->armed, false);
+	lane->armed = false;
 	lane_receive(lane);
 	if (!lane->rx_up)
 		return false;
