@@ -140,9 +140,9 @@ class Cluster:
                 self.detach(member.guest.ports[name])
         _show(member.node, member.output.flush())
         member.close()
-        found = logcheck.findings(member.guest.kernel_log())
-        if found:
-            self.fail(member, f"kernel: {logcheck.summary(found)}")
+        told = logcheck.first_fault(member.guest.kernel_log())
+        if told:
+            self.fail(member, told)
         self._barriers.restart(member.node)
         boot = member.guest.boot
         aside = f"{member.guest.dir}.boot{boot}"
@@ -293,9 +293,9 @@ class Cluster:
             # What ails another provider is told at the end: it is there for
             # comparison, and goes as far as it can.
             member.looked_at = now
-            found = logcheck.findings(member.guest.kernel_log())
-            if found:
-                self.fail(member, f"kernel: {logcheck.summary(found)}")
+            told = logcheck.first_fault(member.guest.kernel_log())
+            if told:
+                self.fail(member, told)
 
     def _drain(self):
         """What a guest said before it went, which may still be on its way."""
@@ -304,9 +304,9 @@ class Cluster:
                 key.data()
 
     def _why_dead(self, member):
-        found = logcheck.findings(member.guest.kernel_log())
-        if found:
-            return f"kernel: {logcheck.summary(found)}"
+        told = logcheck.first_fault(member.guest.kernel_log())
+        if told:
+            return told
         if os.path.getsize(member.guest.qemu_log):
             return f"QEMU ended: {last_line(member.guest.qemu_log)}"
         console = last_line(member.guest.console) if os.path.exists(member.guest.console) else ""
@@ -316,9 +316,9 @@ class Cluster:
         """(node, reason) of each failed node; a kernel's report comes first."""
         reports = []
         for member in self.members:
-            found = logcheck.findings(member.guest.kernel_log())
-            if found:
-                reports.append((member.node, f"kernel: {logcheck.summary(found)}"))
+            told = logcheck.first_fault(member.guest.kernel_log())
+            if told:
+                reports.append((member.node, told))
         named = {node for node, _ in reports}
         return reports + [failure for failure in self.failures if failure[0] not in named]
 

@@ -58,6 +58,9 @@ _OTHERS_DEADLOCKS = (
 )
 
 _STAMP = re.compile(r"^(?:\[\s*\d+\.\d+\]\s*)+")
+_PLACE = re.compile(r"RIP: 0010:(\S+?)/")
+_CALLER = re.compile(r"([\w.]+\+0x[0-9a-f]+)/0x")  # those with a "?" before them may be none
+_PLACES = 10
 
 
 def findings(text):
@@ -98,7 +101,25 @@ def _is_ours(report):
     return False
 
 
-def summary(lines):
-    """One finding for a message: the first that says more than a trace does."""
-    telling = [line for line in lines if "Call Trace:" not in line]
-    return _STAMP.sub("", (telling or lines)[0])[:160]
+def first_fault(text):
+    """The first fault that a kernel log tells of, and where, in a line; "" if there is none."""
+    found = findings(text)
+    if not found:
+        return ""
+    # A trace says less than what stands above it.
+    first = next((line for line in found if "Call Trace:" not in line), found[0])
+    where = _where([line.strip() for line in text.splitlines()], first)
+    return f"kernel: {_STAMP.sub('', first)[:160]}" + (f" in {' < '.join(where)}" if where else "")
+
+
+def _where(lines, finding):
+    """The instruction and the callers of what is told from the line FINDING on."""
+    names = []
+    for line in lines[lines.index(finding) + 1:]:
+        line = _STAMP.sub("", line)
+        place = _PLACE.match(line) or names and _CALLER.match(line)
+        if place:
+            names.append(place[1])
+        if len(names) == _PLACES or names and "</TASK>" in line:
+            break
+    return names

@@ -95,11 +95,35 @@ class Findings(unittest.TestCase):
         self.assertEqual(len(logcheck.findings(GOOD + BAD + GOOD)), len(BAD.splitlines()))
 
 
-class Summary(unittest.TestCase):
+OOPS = """\
+[   12.3] traps: PANIC: double fault, error_code: 0x0
+[   12.3] Oops: double fault: 0000 [#1] PREEMPT SMP NOPTI
+[   12.3] CPU: 0 UID: 0 PID: 100 Comm: ping Not tainted
+[   12.3] RIP: 0010:foo+0x1/0x20 [ropcie]
+[   12.3] Code: 00 00
+[   12.3] Call Trace:
+[   12.3]  <IRQ>
+[   12.3]  ? guess+0x1/0x2
+[   12.3]  bar+0x3/0x4 [ropcie]
+[   12.3]  do_syscall_64+0x5/0x6
+[   12.3]  </TASK>
+[   12.3] later+0x5/0x6
+"""
+
+
+class FirstFault(unittest.TestCase):
+    def test_a_clean_boot_has_none(self):
+        self.assertEqual(logcheck.first_fault(GOOD), "")
+
     def test_a_trace_alone_is_the_last_choice(self):
         lines = ["[    1.0] Call Trace:", "[    1.1] BUG: KASAN: use-after-free in foo"]
-        self.assertEqual(logcheck.summary(lines), "BUG: KASAN: use-after-free in foo")
-        self.assertEqual(logcheck.summary(lines[:1]), "Call Trace:")
+        self.assertEqual(logcheck.first_fault("\n".join(lines)), "kernel: BUG: KASAN: use-after-free in foo")
+        self.assertEqual(logcheck.first_fault(lines[0]), "kernel: Call Trace:")
+
+    def test_it_says_where(self):
+        self.assertEqual(logcheck.first_fault(GOOD + OOPS),
+                         "kernel: Oops: double fault: 0000 [#1] PREEMPT SMP NOPTI"
+                         " in foo+0x1 < bar+0x3 < do_syscall_64+0x5")
 
 
 if __name__ == "__main__":
