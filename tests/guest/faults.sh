@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 -- 1 cable silence modules unbind freezer
+# lab: --nodes 2 -- 1 cable modules unbind
 # lab: --nodes 2 -- 1 doorbells
 # lab: --nodes 2 --smp 2 -- 1 processors
 # lab: --nodes 2 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 1 pause

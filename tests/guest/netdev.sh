@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2
-# lab: --nodes 3
+# lab-long: --nodes 3
 # lab-kernels: all
 #
 # The Ethernet interface of a RoPCIe device: IPv4 and IPv6 with every size of

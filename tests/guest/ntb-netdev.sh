@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --no-setup
+# lab-long: --nodes 2 --no-setup
 #
 # Linux's ntb_transport and ntb_netdev on the emulated NTB, two nodes: ping,
 # and a TCP transfer in both directions whose data is compared.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --no-setup -- idt
+# lab-long: --nodes 2 --no-setup -- idt
 # lab-long: --nodes 2 --no-setup --timeout 14400 -- --suite
 # lab-long: --nodes 3 --no-setup --timeout 3600 -- idt
 #

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --timeout 1200 -- 1 kill orderly
+# lab: --nodes 2 --timeout 1200 -- 1 kill
 # lab-long: --nodes 3 --timeout 28800 -- 20
 # lab-alone: yes
 #

@@ -3,7 +3,7 @@
 # lab: --nodes 2 -- --quick
 # lab: --nodes 1 --link loopback -- --quick
 # lab: --nodes 1 --link loopback --smp 2 -- --quick
-# lab: --nodes 1 --link loopback --module-params ropcie_ntb_if:hand_over=0 -- --quick
+# lab-long: --nodes 1 --link loopback --module-params ropcie_ntb_if:hand_over=0 -- --quick
 # lab-long: --nodes 2
 # lab-quick: yes
 # lab-kernels: all
