@@ -3,8 +3,8 @@
 // nobody waits. A SEND is: post a receive, post the send, poll both
 // completions; a WRITE or a READ is posted and polled. Qps: a SEND when there
 // are that many pairs of queue pairs, and what memory of the machine each queue
-// pair takes. The devices are RDMA_DEV and, for the other end, RDMA_DEV2 of the
-// environment.
+// pair takes. Copy: memcpy(), without any device. The devices are RDMA_DEV and,
+// for the other end, RDMA_DEV2 of the environment.
 #include <benchmark/benchmark.h>
 #include <infiniband/verbs.h>
 #include <sys/types.h>
@@ -258,6 +258,18 @@ void Qps(benchmark::State& state, uint32_t depth) {
   }
 }
 
+// What the machine itself makes of one copy, to compare bandwidths with.
+void Copy(benchmark::State& state) {
+  const auto length = static_cast<size_t>(state.range(0));
+  const std::vector<uint8_t> from(length, 1);
+  std::vector<uint8_t> to(length);
+  for ([[maybe_unused]] auto _ : state) {
+    std::memcpy(to.data(), from.data(), length);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
 // Operations of each; bench/profile subtracts what is not theirs.
 int64_t Count() { return std::strtol(Name("BENCH_OPS", "200"), nullptr, 10); }
 
@@ -276,6 +288,11 @@ void Sizes(benchmark::internal::Benchmark* bench) {
 BENCHMARK_CAPTURE(Op, send, IBV_WR_SEND)->Apply(Sizes);
 BENCHMARK_CAPTURE(Op, write, IBV_WR_RDMA_WRITE)->Apply(Sizes);
 BENCHMARK_CAPTURE(Op, read, IBV_WR_RDMA_READ)->Apply(Sizes);
+BENCHMARK(Copy)
+    ->RangeMultiplier(4)
+    ->Range(4096, 1 << 20)
+    ->Arg(8 << 20)
+    ->UseRealTime();
 void Counts(benchmark::internal::Benchmark* bench) {
   bench->Arg(1)
       ->Arg(10)
