@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // What it costs to register memory, from 4 KiB to as much as there is: pages
 // that are there already, small ones and huge ones; ibv_dereg_mr for itself.
-// The device is RDMA_DEV of the environment, or the first.
+// The device is RDMA_DEV of the environment, or the first; BENCH_OPS is how
+// often, if it is set.
 #include <benchmark/benchmark.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
@@ -122,7 +123,13 @@ void Sizes(benchmark::internal::Benchmark* bench, size_t smallest) {
        length *= 4) {
     bench->Arg(static_cast<int64_t>(length));
   }
-  bench->UseManualTime()->Unit(benchmark::kMicrosecond)->MinTime(0.2);
+  bench->UseManualTime()->Unit(benchmark::kMicrosecond);
+  const char* const count = std::getenv("BENCH_OPS");
+  if (count != nullptr) {
+    bench->Iterations(std::strtol(count, nullptr, 10));
+  } else {
+    bench->MinTime(0.2);
+  }
 }
 
 void AllSizes(benchmark::internal::Benchmark* bench) {

@@ -302,17 +302,21 @@ bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote)
 static int pinned_fill(struct ropcie_pinned *pinned)
 {
 	size_t num = ib_umem_num_pages(pinned->umem);
-	struct sg_page_iter iter;
+	struct scatterlist *run;
+	unsigned int nr, len;
 	size_t i = 0;
 
 	pinned->pages = kvmalloc_array(num, sizeof(*pinned->pages),
 				       ROPCIE_GFP_USER);
 	if (!pinned->pages)
 		return -ENOMEM;
-	for_each_sgtable_page(&pinned->umem->sgt_append.sgt, &iter, 0) {
-		if (WARN_ON_ONCE(i == num))
+	for_each_sgtable_sg(&pinned->umem->sgt_append.sgt, run, nr) {
+		u8 *page = page_address(sg_page(run));
+
+		if (WARN_ON_ONCE(i + PFN_UP(run->length) > num))
 			return -EINVAL;
-		pinned->pages[i++] = page_address(sg_page_iter_page(&iter));
+		for (len = 0; len < run->length; len += PAGE_SIZE)
+			pinned->pages[i++] = page + len;
 	}
 	return 0;
 }
