@@ -43,14 +43,14 @@ static void ropcie_device_adapter_added(struct ropcie_adapter_watcher *w,
 	mutex_unlock(&ropcie_made_lock);
 }
 
-/* Takes the device of an adapter, or with NULL any, off the list. */
+/* Takes the device of an adapter off the list. */
 static struct ropcie_made_device *ropcie_device_take(struct ropcie_adapter *a)
 {
 	struct ropcie_made_device *made;
 
 	mutex_lock(&ropcie_made_lock);
 	list_for_each_entry(made, &ropcie_made_devices, list) {
-		if (!a || made->rdev->adapter == a) {
+		if (made->rdev->adapter == a) {
 			list_del(&made->list);
 			mutex_unlock(&ropcie_made_lock);
 			return made;
@@ -60,19 +60,15 @@ static struct ropcie_made_device *ropcie_device_take(struct ropcie_adapter *a)
 	return NULL;
 }
 
-static void ropcie_device_unmake(struct ropcie_made_device *made)
-{
-	ropcie_device_del(made->rdev);
-	kfree(made);
-}
-
 static void ropcie_device_adapter_removed(struct ropcie_adapter_watcher *w,
 					  struct ropcie_adapter *a)
 {
 	struct ropcie_made_device *made = ropcie_device_take(a);
 
-	if (made)
-		ropcie_device_unmake(made);
+	if (!made)
+		return;
+	ropcie_device_del(made->rdev);
+	kfree(made);
 }
 
 static struct ropcie_adapter_watcher ropcie_device_watcher = {
@@ -82,17 +78,14 @@ static struct ropcie_adapter_watcher ropcie_device_watcher = {
 
 static int __init ropcie_device_init(void)
 {
-	return ropcie_adapter_watch(&ropcie_device_watcher);
+	ropcie_adapter_watch(&ropcie_device_watcher);
+	return 0;
 }
 module_init(ropcie_device_init);
 
 static void __exit ropcie_device_exit(void)
 {
-	struct ropcie_made_device *made;
-
 	ropcie_adapter_unwatch(&ropcie_device_watcher);
-	while ((made = ropcie_device_take(NULL)))
-		ropcie_device_unmake(made);
 }
 module_exit(ropcie_device_exit);
 

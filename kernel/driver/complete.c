@@ -122,6 +122,11 @@ bool ropcie_qp_flush(struct ropcie_qp *qp)
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR);
 		left--;
 	}
+	/* What it had of the shared queue has its completion (IBTA 11.6.3.4). */
+	if (left && qp->last_wqe_due) {
+		qp->last_wqe_due = false;
+		ropcie_qp_event(qp, IB_EVENT_QP_LAST_WQE_REACHED);
+	}
 	return !left || ropcie_sends_left(qp);
 }
 
@@ -153,9 +158,9 @@ void ropcie_qp_to_error(struct ropcie_qp *qp)
 		return;
 	if (!qp->rsp.dead)
 		ropcie_qp_stop_answering(qp);
-	/* It takes nothing from a shared queue any more (IBTA 11.6.3.4). */
+	/* It takes nothing from a shared queue any more; ropcie_qp_flush() tells of it. */
 	if (qp->srq && qp->state != IB_QPS_ERR && !ropcie_is_xrc_target(qp))
-		ropcie_qp_event(qp, IB_EVENT_QP_LAST_WQE_REACHED);
+		qp->last_wqe_due = true;
 	WRITE_ONCE(qp->state, IB_QPS_ERR);
 	if (qp->place)
 		ropcie_placement_fail(qp);

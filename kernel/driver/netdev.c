@@ -19,7 +19,8 @@
 #include "ntb_if/ntb_if.h"
 
 #define ROPCIE_NETDEV_MTU 9000 /* RoCE's path MTU of 4096 fits */
-#define ROPCIE_NETDEV_MAX_MTU 65520
+/* A frame is one record, with the tag of a VLAN whose MTU is the device's. */
+#define ROPCIE_NETDEV_MAX_MTU (ROPCIE_MAX_FRAG - ETH_HLEN - VLAN_HLEN)
 /* Bytes of a long frame that are kept together: all headers of a packet. */
 #define ROPCIE_NETDEV_HEAD 256
 #define ROPCIE_NETDEV_MAX_VEC (MAX_SKB_FRAGS + 1)
@@ -398,8 +399,10 @@ void ropcie_netdev_peer_up(struct net_device *ndev, struct ropcie_peer *peer)
 	if (ropcie_peer_is_self(peer))
 		return;
 	to = kzalloc(sizeof(*to), GFP_KERNEL);
-	if (!to)
+	if (!to) {
+		netdev_err(ndev, "no memory: no Ethernet with this peer\n");
 		return;
+	}
 	to->peer = peer;
 	ether_addr_copy(to->mac, ropcie_peer_mac(peer));
 	ropcie_mq_to_peer(peer, 0, &to->tx);

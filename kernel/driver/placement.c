@@ -621,8 +621,13 @@ static bool is_over(struct ropcie_qp *qp)
 static void await(struct ropcie_qp *qp)
 {
 	while (!wait_event_timeout(qp->dev->grants_back, is_over(qp),
-				   patience()))
-		ropcie_peer_give_up(qp->tx.peer);
+				   patience())) {
+		/* Not the link that comes after the one whose end returned all. */
+		spin_lock_bh(&qp->lock);
+		if (qp->place->out.num || qp->place->bye)
+			ropcie_peer_give_up(qp->tx.peer);
+		spin_unlock_bh(&qp->lock);
+	}
 }
 
 void ropcie_placement_close(struct ropcie_qp *qp)

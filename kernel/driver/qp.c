@@ -394,6 +394,7 @@ static void qp_reset(struct ropcie_qp *qp)
 	qp->rq.head = 0;
 	qp->rq.tail = 0;
 	qp->holds = false;
+	qp->last_wqe_due = false;
 	ropcie_uring_reset(&qp->rq.uring);
 	ropcie_uring_want_call(&qp->rq.uring, false);
 	spin_unlock_irqrestore(&qp->rq.post_lock, flags);

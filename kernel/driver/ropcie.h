@@ -564,6 +564,7 @@ struct ropcie_paging {
  * @timer: the requester's deadline
  * @timer_at: when @timer fires, ns; 0 when it is not running
  * @sq_drained: SQD: that event was raised
+ * @last_wqe_due: ERR: the event of the last work request of a shared queue is not
  * @loans_lock: guards the two that follow
  * @loans: requests whose payload a DMA engine copies, oldest first (loan.c)
  * @loans_awaited: the end of the last of them is to be told
@@ -621,6 +622,7 @@ struct ropcie_qp {
 	struct hrtimer timer;
 	u64 timer_at;
 	bool sq_drained;
+	bool last_wqe_due;
 	spinlock_t loans_lock; /* guards loans, and loans_awaited */
 	struct list_head loans;
 	bool loans_awaited;

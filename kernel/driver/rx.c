@@ -12,6 +12,11 @@
 #include "queues.h"
 #include "ropcie.h"
 
+/* The lock of a queue pair that its holder meets again has to refuse. */
+#if !defined(CONFIG_SMP) && !defined(CONFIG_DEBUG_SPINLOCK)
+#error "RoPCIe needs a kernel with CONFIG_SMP"
+#endif
+
 /* Runs of memory that one step of the scatter loop fills. */
 #define SCATTER_VECS 16
 

@@ -67,6 +67,7 @@ struct ropcie_backend;
  * @own_until: jiffies; no poller takes it over before, because the last one
  *	left records lying
  * @own_for: jiffies; how long the next time
+ * @late: how often pollers came late for its records, one time after the other
  * @armed: the peer has been asked for a doorbell, and none came yet
  * @arm: last arm value written to the peer
  * @space_rung: last want_space value of the peer that was answered
@@ -107,6 +108,7 @@ struct ropcie_lane {
 	bool polled;
 	unsigned long own_until;
 	unsigned long own_for;
+	u32 late;
 	bool armed;
 	u32 arm;
 	u32 space_rung;
@@ -252,6 +254,7 @@ size_t ropcie_window_min(void);
 #define ROPCIE_WINDOW_MAX (64u << 20)
 
 /* main.c */
+u32 ropcie_num_lanes(u32 vectors);
 void ropcie_adapter_add(struct ropcie_adapter *a);
 void ropcie_adapter_remove(struct ropcie_adapter *a);
 

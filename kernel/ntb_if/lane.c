@@ -144,7 +144,8 @@ int ropcie_lane_open(struct ropcie_lane *lane,
 void ropcie_lane_open_rx(struct ropcie_lane *lane)
 {
 	spin_lock_bh(&lane->rx_lock);
-	WRITE_ONCE(lane->rx_up, true);
+	/* Pairs with ropcie_lane_pending(), which looks at the ring. */
+	smp_store_release(&lane->rx_up, true);
 	spin_unlock_bh(&lane->rx_lock);
 	ropcie_lane_kick(lane);
 }
@@ -441,7 +442,8 @@ void ropcie_lane_flush(struct ropcie_lane *lane)
 bool ropcie_lane_pending(const struct ropcie_lane *lane)
 {
 	RCU_LOCKDEP_WARN(!rcu_read_lock_any_held(), "lane may be set up anew");
-	return READ_ONCE(lane->rx_up) && ropcie_lane_peek(&lane->rx);
+	/* Pairs with ropcie_lane_open_rx(): the ring is set up. */
+	return smp_load_acquire(&lane->rx_up) && ropcie_lane_peek(&lane->rx);
 }
 
 static void lane_deliver(struct ropcie_lane *lane, const struct ropcie_rec *rec)

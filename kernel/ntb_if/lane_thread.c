@@ -32,6 +32,8 @@
 /*
  * How long a poller may leave the records of a polled lane. A virtual machine that
  * its host has stopped finds them all late: the poller gets more than one chance.
+ * Who comes late, or only now and then, has the same number of them: others wait
+ * for events meanwhile.
  */
 #define ROPCIE_DESERTED_NS (500 * NSEC_PER_USEC)
 #define ROPCIE_DESERTED_LOOKS 4
@@ -209,9 +211,12 @@ static void lane_watch(struct ropcie_lane *lane)
 			!lane_has_records(lane);
 	}
 	spin_lock_bh(&lane->rx_lock);
-	if (taken) {
+	if (taken && look == 1) {
+		lane->late = 0;
 		lane->own_for = ROPCIE_OWN_JIFFIES;
-	} else if (lane->polled) {
+	} else if (lane->polled &&
+		   (!taken || ++lane->late == ROPCIE_DESERTED_LOOKS)) {
+		lane->late = 0;
 		WRITE_ONCE(lane->polled, false);
 		lane->own_until = jiffies + lane->own_for;
 		lane->own_for = min(2 * lane->own_for, ROPCIE_OWN_MAX_JIFFIES);
@@ -298,6 +303,7 @@ int ropcie_lane_start_thread(struct ropcie_lane *lane)
 	lane->kicked = 0;
 	lane->own_until = jiffies;
 	lane->own_for = ROPCIE_OWN_JIFFIES;
+	lane->late = 0;
 	tasklet_setup(&lane->bell, lane_bell);
 	t = kthread_create(lane_thread, lane, "ropcie-%s/%u.%u",
 			   peer->self ? "self" : "rx", peer->index,

@@ -184,8 +184,6 @@ static void end_free(struct ropcie_loopback_end *end)
 static int end_init(struct ropcie_loopback_end *end, unsigned int pair_index,
 		    int side)
 {
-	u32 lanes = ropcie_lanes ?: min_t(u32, num_possible_cpus(), 2);
-
 	snprintf(end->name, sizeof(end->name), "loopback%u%c", pair_index,
 		 side ? 'b' : 'a');
 	end->pdev = platform_device_register_simple("ropcie_loopback",
@@ -197,7 +195,8 @@ static int end_init(struct ropcie_loopback_end *end, unsigned int pair_index,
 	if (!end->window)
 		return -ENOMEM;
 	end->adapter = ropcie_adapter_alloc(&end->pdev->dev, end->name,
-					    &ropcie_loopback_backend, 1, lanes);
+					    &ropcie_loopback_backend, 1,
+					    ropcie_num_lanes(U32_MAX));
 	if (!end->adapter)
 		return -ENOMEM;
 	end->adapter->priv = end;

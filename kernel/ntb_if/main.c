@@ -83,6 +83,15 @@ size_t ropcie_window_min(void)
 }
 
 /**
+ * ropcie_num_lanes() - lanes to each peer, as asked for or as many as there is use for
+ * @vectors: interrupts that there are for them
+ */
+u32 ropcie_num_lanes(u32 vectors)
+{
+	return ropcie_lanes ?: min3(vectors, num_possible_cpus(), 2u);
+}
+
+/**
  * ropcie_adapter_add() - show an adapter to the watchers
  * @a: adapter; may sleep
  */
@@ -115,7 +124,7 @@ void ropcie_adapter_remove(struct ropcie_adapter *a)
 	ropcie_debugfs_remove(a);
 }
 
-int ropcie_adapter_watch(struct ropcie_adapter_watcher *w)
+void ropcie_adapter_watch(struct ropcie_adapter_watcher *w)
 {
 	struct ropcie_adapter *a;
 
@@ -124,7 +133,6 @@ int ropcie_adapter_watch(struct ropcie_adapter_watcher *w)
 	list_for_each_entry(a, &ropcie_adapters, list)
 		w->added(w, a);
 	mutex_unlock(&ropcie_adapters_lock);
-	return 0;
 }
 EXPORT_SYMBOL_GPL(ropcie_adapter_watch);
 

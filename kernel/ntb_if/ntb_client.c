@@ -284,11 +284,6 @@ static void ntb_port_free(struct ropcie_ntb *port)
 	kfree(port);
 }
 
-static u32 default_lanes(struct ntb_dev *ntb)
-{
-	return ropcie_lanes ?: min3(db_vectors(ntb), num_possible_cpus(), 2u);
-}
-
 static int ntb_port_init(struct ropcie_ntb *port)
 {
 	struct ntb_dev *ntb = port->ntb;
@@ -308,7 +303,7 @@ static int ntb_port_init(struct ropcie_ntb *port)
 	port->adapter = ropcie_adapter_alloc(&ntb->pdev->dev,
 					     dev_name(&ntb->dev),
 					     &ropcie_ntb_backend, port->npeers,
-					     default_lanes(ntb));
+					     ropcie_num_lanes(db_vectors(ntb)));
 	if (!port->adapter)
 		return -ENOMEM;
 	port->adapter->priv = port;

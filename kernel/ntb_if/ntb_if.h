@@ -92,7 +92,7 @@ struct ropcie_adapter_watcher {
  * Watchers also hear of the adapters that are there already, and at the end
  * (removed) of all that are left. May sleep.
  */
-int ropcie_adapter_watch(struct ropcie_adapter_watcher *w);
+void ropcie_adapter_watch(struct ropcie_adapter_watcher *w);
 void ropcie_adapter_unwatch(struct ropcie_adapter_watcher *w);
 
 /**

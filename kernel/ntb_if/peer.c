@@ -222,6 +222,7 @@ static int peer_connect(struct ropcie_peer *peer)
 	}
 	peer->nlanes = min(peer->link.offer.lanes, theirs->lanes);
 	peer->lanes_set = true;
+	WRITE_ONCE(peer->error, 0); /* what is left was said of the last link */
 	for (i = 0; i < peer->nlanes; i++) {
 		ret = ropcie_lane_open(&peer->lane[i], &peer->link.offer,
 				       peer->link.own.w[ROPCIE_LW_EPOCH],

@@ -24,9 +24,8 @@ static const struct ropcie_backend ropcie_self_backend = {
 
 struct ropcie_adapter *ropcie_self_create(struct device *dev, const char *name)
 {
-	u32 lanes = ropcie_lanes ?: min_t(u32, num_possible_cpus(), 2);
-
-	return ropcie_adapter_alloc(dev, name, &ropcie_self_backend, 0, lanes);
+	return ropcie_adapter_alloc(dev, name, &ropcie_self_backend, 0,
+				    ropcie_num_lanes(U32_MAX));
 }
 EXPORT_SYMBOL_GPL(ropcie_self_create);
 

@@ -12,7 +12,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib/base.sh"
 
 dev=${NETDEV:?}
-max_mtu=65520
+max_mtu=65518
 modules=(ropcie_ntb_if ropcie_bus ropcie_device ropcie)
 
 # shellcheck source=tests/guest/lib/tcp.sh
@@ -43,7 +43,7 @@ every_size() {
 	local peer bytes
 
 	for peer in $(peers); do
-		for bytes in 28 60 128 257 1500 3999 4000 4096 4097 9000 32768 65519 $max_mtu; do
+		for bytes in 28 60 128 257 1500 3999 4000 4096 4097 9000 32768 65517 $max_mtu; do
 			retry "$patience" answers "10.77.0.$peer" "$bytes" ||
 				fail "node$peer does not answer to $bytes bytes"
 		done
@@ -65,6 +65,23 @@ ipv6() {
 	# Multicast: all nodes on the link, of which each peer answers.
 	ping -6 -n -c2 -W2 "ff02::1%$dev" >/dev/null || fail "nobody answers to ff02::1"
 	pass "IPv6, unicast and multicast"
+}
+
+# Its frames have four bytes more, with the MTU of the interface below.
+vlan() {
+	local peer
+
+	ip link add link "$dev" name vlan5 type vlan id 5 || fail "no VLAN"
+	ip addr add "10.78.0.$NODE/24" dev vlan5
+	ip link set dev vlan5 up
+	lab-barrier netdev-vlan
+	for peer in $(peers); do
+		retry "$patience" answers "10.78.0.$peer" $max_mtu ||
+			fail "node$peer does not answer to $max_mtu bytes over a VLAN"
+	done
+	lab-barrier netdev-vlan-done
+	ip link del dev vlan5
+	pass "packets of $max_mtu bytes over a VLAN"
 }
 
 # tcp MTU: from each node to the next one in the circle, in turn.
@@ -180,6 +197,7 @@ set_mtu $max_mtu || fail "the MTU $max_mtu is refused"
 lab-barrier netdev-start
 every_size
 ipv6
+vlan
 tcp 1500
 tcp $max_mtu
 limits

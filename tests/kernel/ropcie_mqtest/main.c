@@ -250,7 +250,8 @@ MODULE_PARM_DESC(peers, "read: connected peers");
 
 static int __init mqt_init(void)
 {
-	return ropcie_adapter_watch(&mqt_watcher);
+	ropcie_adapter_watch(&mqt_watcher);
+	return 0;
 }
 module_init(mqt_init);
 
