@@ -57,7 +57,7 @@ _OTHERS_DEADLOCKS = (
     ("nvmet_config_sem", "id_priv->handler_mutex"),
 )
 
-_STAMP = re.compile(r"^(?:\[\s*\d+\.\d+\]\s*)+")
+_STAMP = re.compile(r"^(?:\[\s*(?:\d+\.\d+|[TC]\d+)\]\s*)+")
 _PLACE = re.compile(r"RIP: 0010:(\S+?)/")
 _CALLER = re.compile(r"([\w.]+\+0x[0-9a-f]+)/0x")  # those with a "?" before them may be none
 _PLACES = 10
@@ -115,11 +115,13 @@ def first_fault(text):
 def _where(lines, finding):
     """The instruction and the callers of what is told from the line FINDING on."""
     names = []
+    traced = "Call Trace:" in finding
     for line in lines[lines.index(finding) + 1:]:
         line = _STAMP.sub("", line)
-        place = _PLACE.match(line) or names and _CALLER.match(line)
+        traced = traced or "Call Trace:" in line
+        place = _PLACE.match(line) or traced and _CALLER.match(line)
         if place:
             names.append(place[1])
-        if len(names) == _PLACES or names and "</TASK>" in line:
+        if len(names) == _PLACES or "</TASK>" in line:
             break
     return names

@@ -125,6 +125,13 @@ class FirstFault(unittest.TestCase):
                          "kernel: Oops: double fault: 0000 [#1] PREEMPT SMP NOPTI"
                          " in foo+0x1 < bar+0x3 < do_syscall_64+0x5")
 
+    def test_a_report_without_registers_has_its_trace_and_no_later_one(self):
+        report = ("[ 1.0][  T100] BUG: KASAN: use-after-free in foo+0x1/0x2\n"
+                  "[ 1.0][  T100] Call Trace:\n[ 1.0][  T100]  <TASK>\n"
+                  "[ 1.0][  T100]  dump_stack_lvl+0x1/0x2\n[ 1.0][  T100]  </TASK>\n")
+        self.assertEqual(logcheck.first_fault(report + OOPS),
+                         "kernel: BUG: KASAN: use-after-free in foo+0x1/0x2 in dump_stack_lvl+0x1")
+
 
 if __name__ == "__main__":
     unittest.main()
