@@ -607,12 +607,19 @@ static unsigned long patience(void)
 	return nsecs_to_jiffies(patience_ns());
 }
 
+/* Under the lock. */
+static bool all_is_back(const struct ropcie_qp *qp)
+{
+	lockdep_assert_held(&qp->lock);
+	return !qp->place->out.num && !qp->place->bye;
+}
+
 static bool is_over(struct ropcie_qp *qp)
 {
 	bool over;
 
 	spin_lock_bh(&qp->lock);
-	over = !qp->place->out.num && !qp->place->bye;
+	over = all_is_back(qp);
 	spin_unlock_bh(&qp->lock);
 	return over;
 }
@@ -624,7 +631,7 @@ static void await(struct ropcie_qp *qp)
 				   patience())) {
 		/* Not the link that comes after the one whose end returned all. */
 		spin_lock_bh(&qp->lock);
-		if (qp->place->out.num || qp->place->bye)
+		if (!all_is_back(qp))
 			ropcie_peer_give_up(qp->tx.peer);
 		spin_unlock_bh(&qp->lock);
 	}
