@@ -17,7 +17,7 @@ from functools import partial
 from . import logcheck
 from .barrier import Barriers
 from .common import say
-from .procs import last_line
+from .procs import complaint, last_line
 from .qemu import Guest
 
 # What the others of a failed node still get, to end in good order.
@@ -258,8 +258,7 @@ class Cluster:
         member.advance(Phase.EXITED)
         self._barriers.leave(member.node, f"has ended with status {status}")
         if status != "0":
-            said = last_line(member.log.name, "FAILED")
-            self.fail(member, f"the script exited with {status} ({said[:160]})")
+            self.fail(member, f"the script exited with {status} ({complaint(member.log.name)})")
 
     def _watch(self, member):
         if member.dead:

@@ -76,13 +76,24 @@ def step(argv, log, what, remedy="", progress=30, cwd=None):
         raise LabError(f"{what} failed: {last_line(log)} (whole log: {log}{hint})")
 
 
-def last_line(path, begin=""):
-    """The last line of a log that has text, for a message; of those with this beginning, if there are any."""
+def _lines(path, end):
+    """The lines with text in the last END bytes of a log."""
     with open(path, "rb") as log:
-        log.seek(max(0, os.path.getsize(path) - 4096))
+        log.seek(max(0, os.path.getsize(path) - end))
         lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
-    found = [line for line in lines if line]
-    return next((line for line in reversed(found) if line.startswith(begin)), (found or ["no output"])[-1])
+    return [line for line in lines if line]
+
+
+def last_line(path):
+    """The last line of a log that has text, for a message."""
+    return (_lines(path, 4096) or ["no output"])[-1]
+
+
+def complaint(path):
+    """What a test says of its failure, for a message: the cause comes first, so the first lines
+    with FAILED; the last line if there are none."""
+    said = [line for line in _lines(path, 256 * 1024) if line.startswith("FAILED")]
+    return "; ".join(line[:200] for line in said[:3]) or last_line(path)
 
 
 @contextmanager

@@ -77,6 +77,16 @@ class Steps(unittest.TestCase):
         self.assertEqual(str(caught.exception),
                          f"trying failed: the reason (whole log: {log}; do this)")
 
+    def test_complaint_begins_with_the_cause(self):
+        with tempfile.TemporaryDirectory() as work:
+            log = os.path.join(work, "log")
+            with open(log, "w", encoding="ascii") as text:
+                text.write("ok: a\n")
+            self.assertEqual(procs.complaint(log), "ok: a")
+            with open(log, "a", encoding="ascii") as text:
+                text.write("FAILED: rop_x: a byte\nFAILED: rop_x ended with 1\n" + "more\n" * 1000)
+            self.assertEqual(procs.complaint(log), "FAILED: rop_x: a byte; FAILED: rop_x ended with 1")
+
     def test_arguments_are_kept_apart(self):
         with tempfile.TemporaryDirectory() as work:
             log = os.path.join(work, "log")

@@ -39,7 +39,7 @@ int RunSide(Side side, const std::string& name, const Body& body) {
     return 0;
   } catch (const std::exception& error) {
     std::cout << std::flush;
-    std::cerr << name << ": " << error.what() << "\n";
+    std::cerr << "FAILED: " << name << ": " << error.what() << "\n";
     return 1;
   }
 }
@@ -238,7 +238,7 @@ int RunProgram(int argc, char** argv, const std::string& description,
     return options.nodes == 1 ? RunBothSides(options, body)
                               : RunNode(options, body);
   } catch (const std::exception& error) {
-    std::cerr << options.program << ": " << error.what() << "\n";
+    std::cerr << "FAILED: " << options.program << ": " << error.what() << "\n";
     return 1;
   }
 }
