@@ -302,6 +302,13 @@ u32 ropcie_rec_scatter(const struct ropcie_rec *rec, u32 from,
 {
 	u32 done = 0, span = 0, soff = from, i = 0, voff = 0;
 
+	/* Nearly all records. */
+	if (rec->nspan == 1 && nvec && rec->span->len - from <= vec->len &&
+	    from < rec->span->len) {
+		done = rec->span->len - from;
+		memcpy(vec->base, (const u8 *)rec->span->base + from, done);
+		return done;
+	}
 	while (span < rec->nspan && i < nvec) {
 		u32 n;
 

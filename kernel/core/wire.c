@@ -381,7 +381,6 @@ int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 {
 	const struct op_rule *rule;
 
-	memset(hdr, 0, sizeof(*hdr));
 	if (!slot->op || slot->op >= ROPCIE_OP_END)
 		return -EBADMSG;
 	rule = &op_rules[slot->op];
@@ -397,6 +396,10 @@ int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 	hdr->msg_len = le32_to_cpu(slot->msg_len);
 	hdr->frag_len = le32_to_cpu(slot->frag_len);
 	hdr->imm = le32_to_cpu(slot->imm);
+	hdr->rkey = 0;
+	hdr->addr = 0;
+	hdr->operands[0] = 0;
+	hdr->operands[1] = 0;
 
 	if (rule->queue_pair) {
 		if (hdr->mq > ROPCIE_MQ_MAX || !ropcie_mq_qpn(hdr->mq) ||

@@ -234,24 +234,25 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @imm: immediate data, opaque; key to invalidate; READ: bytes of each
  *	response but the last; ASK: ROPCIE_ASK_*; GRANT, REVOKE, RETURN: number of
  *	the grant
- * @msn: ACK: messages completed by the responder, 24 bits
- * @credits: ACK: receive work requests ready beyond @msn
- * @syndrome: ACK: enum ropcie_syndrome
- * @timer: ACK: RNR timer code (IBTA table 45), 0 to 31
  * @rkey: first record of a WRITE, READ, CAS, FAA, ATOMIC_WRITE: key of the remote
  *	memory
  * @addr: its address there. With @rkey also where the payload of a READ_RESP
  *	comes from; that is not encoded
  * @compare_add: CAS: value to compare with; FAA: value to add
  * @swap: CAS: new value
- * @orig: ATOMIC_RESP: value before
- * @qkey: DATAGRAM: Q_Key
- * @grant: what is placed: number of the grant
  * @sink_addr: READ with ROPCIE_F_PLACED: where its answer goes; private: READ_RESP,
  *	where this one goes
  * @sink_key: key of that memory
+ * @grant: what is placed: number of the grant
+ * @msn: ACK: messages completed by the responder, 24 bits
+ * @credits: ACK: receive work requests ready beyond @msn
+ * @syndrome: ACK: enum ropcie_syndrome
+ * @timer: ACK: RNR timer code (IBTA table 45), 0 to 31
+ * @qkey: DATAGRAM: Q_Key
  * @net: DATAGRAM: enum ropcie_net
  * @vlan: DATAGRAM: VLAN identifier, or ROPCIE_NO_VLAN
+ * @orig: ATOMIC_RESP: value before
+ * @operands: all of them from @compare_add on; of another opcode they mean nothing
  */
 struct ropcie_hdr {
 	u8 op;
@@ -263,27 +264,32 @@ struct ropcie_hdr {
 	u32 msg_len;
 	u32 frag_len;
 	u32 imm;
-	u32 msn;
-	u32 credits;
-	u8 syndrome;
-	u8 timer;
 	u32 rkey;
 	u64 addr;
 	union {
-		u64 compare_add;
-		u64 sink_addr;
+		struct {
+			u64 compare_add;
+			u64 swap;
+		};
+		struct {
+			u64 sink_addr;
+			u32 sink_key;
+			u32 grant;
+		};
+		struct {
+			u32 msn;
+			u32 credits;
+			u8 syndrome;
+			u8 timer;
+		};
+		struct {
+			u32 qkey;
+			u8 net;
+			u16 vlan;
+		};
+		u64 orig;
+		u64 operands[2];
 	};
-	union {
-		u64 swap;
-		u32 sink_key;
-	};
-	u64 orig;
-	union {
-		u32 qkey;
-		u32 grant;
-	};
-	u8 net;
-	u16 vlan;
 };
 
 /* Requests that are answered with data, in as many records as it takes. */
