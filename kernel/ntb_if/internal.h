@@ -32,6 +32,7 @@
 #include "ntb_if.h"
 #include "peer_link.h"
 #include "poll_policy.h"
+#include "poller.h"
 #include "trial.h"
 
 struct ropcie_backend;
@@ -64,10 +65,7 @@ struct ropcie_backend;
  * @rx: receiving half
  * @rx_up: may be received from
  * @polled: callers of ropcie_adapter_poll() drain it, @thread only watches
- * @own_until: jiffies; no poller takes it over before, because the last one
- *	left records lying
- * @own_for: jiffies; how long the next time
- * @late: how often pollers came late for its records, one time after the other
+ * @poller: whether they come in time
  * @armed: the peer has been asked for a doorbell, and none came yet
  * @arm: last arm value written to the peer
  * @space_rung: last want_space value of the peer that was answered
@@ -106,9 +104,7 @@ struct ropcie_lane {
 	struct ropcie_lane_rx rx;
 	bool rx_up;
 	bool polled;
-	unsigned long own_until;
-	unsigned long own_for;
-	u32 late;
+	struct ropcie_poller poller;
 	bool armed;
 	u32 arm;
 	u32 space_rung;

@@ -29,20 +29,8 @@
 #define ROPCIE_SAFETY_JIFFIES msecs_to_jiffies(50)
 /* How often the thread of a polled lane looks if the polls still go on. */
 #define ROPCIE_WATCH_JIFFIES msecs_to_jiffies(2)
-/*
- * How long a poller may leave the records of a polled lane. A virtual machine that
- * its host has stopped finds them all late: the poller gets more than one chance.
- * Who comes late, or only now and then, has the same number of them: others wait
- * for events meanwhile.
- */
-#define ROPCIE_DESERTED_NS (500 * NSEC_PER_USEC)
-#define ROPCIE_DESERTED_LOOKS 4
-/*
- * So long a lane that was left is not taken over: many times what that cost, and
- * each time twice as long, until a poller is seen to come back.
- */
-#define ROPCIE_OWN_JIFFIES msecs_to_jiffies(500)
-#define ROPCIE_OWN_MAX_JIFFIES msecs_to_jiffies(8000)
+/* From one look at the records of a polled lane to the next. */
+#define ROPCIE_LOOK_NS (500 * NSEC_PER_USEC)
 /* So long after an ropcie_adapter_arm() no lane is taken over by pollers. */
 #define ROPCIE_SLEEPER_JIFFIES msecs_to_jiffies(20)
 
@@ -192,35 +180,28 @@ static void lane_sleep(struct ropcie_lane *lane)
 static void lane_watch(struct ropcie_lane *lane)
 {
 	u64 seen = READ_ONCE(lane->rx_records);
-	bool taken = false;
-	int look;
+	u32 look, looks = 0;
 
 	if (!READ_ONCE(lane->polled) || !lane_has_records(lane))
 		return;
-	for (look = 0; look < ROPCIE_DESERTED_LOOKS && !taken; look++) {
-		ktime_t wait = ns_to_ktime(ROPCIE_DESERTED_NS);
+	for (look = 1; look <= ROPCIE_POLLER_LOOKS && !looks; look++) {
+		ktime_t wait = ns_to_ktime(ROPCIE_LOOK_NS);
 
 		set_current_state(TASK_IDLE);
 		if (!READ_ONCE(lane->kicked) && !kthread_should_stop())
-			schedule_hrtimeout_range(&wait, ROPCIE_DESERTED_NS,
+			schedule_hrtimeout_range(&wait, ROPCIE_LOOK_NS,
 						 HRTIMER_MODE_REL);
 		__set_current_state(TASK_RUNNING);
 		if (READ_ONCE(lane->kicked) || kthread_should_stop())
 			return;
-		taken = READ_ONCE(lane->rx_records) != seen ||
-			!lane_has_records(lane);
+		if (READ_ONCE(lane->rx_records) != seen ||
+		    !lane_has_records(lane))
+			looks = look;
 	}
 	spin_lock_bh(&lane->rx_lock);
-	if (taken && look == 1) {
-		lane->late = 0;
-		lane->own_for = ROPCIE_OWN_JIFFIES;
-	} else if (lane->polled &&
-		   (!taken || ++lane->late == ROPCIE_DESERTED_LOOKS)) {
-		lane->late = 0;
+	if (lane->polled && ropcie_poller_watched(&lane->poller, looks,
+						  ktime_get_coarse_ns()))
 		WRITE_ONCE(lane->polled, false);
-		lane->own_until = jiffies + lane->own_for;
-		lane->own_for = min(2 * lane->own_for, ROPCIE_OWN_MAX_JIFFIES);
-	}
 	spin_unlock_bh(&lane->rx_lock);
 }
 
@@ -301,9 +282,7 @@ int ropcie_lane_start_thread(struct ropcie_lane *lane)
 			 ropcie_wake_ns());
 	ropcie_trial_init(&lane->spins);
 	lane->kicked = 0;
-	lane->own_until = jiffies;
-	lane->own_for = ROPCIE_OWN_JIFFIES;
-	lane->late = 0;
+	ropcie_poller_init(&lane->poller, ktime_get_coarse_ns());
 	tasklet_setup(&lane->bell, lane_bell);
 	t = kthread_create(lane_thread, lane, "ropcie-%s/%u.%u",
 			   peer->self ? "self" : "rx", peer->index,
@@ -380,7 +359,7 @@ static u32 lane_try_drain(struct ropcie_lane *lane)
 		return 0;
 	n = ropcie_lane_drain(lane);
 	if (n && lane->rx_up && !lane_sleepers(lane) &&
-	    time_after_eq(jiffies, lane->own_until)) {
+	    ropcie_poller_may_take(&lane->poller, ktime_get_coarse_ns())) {
 		ropcie_lane_refuse_doorbell(lane);
 		/* The thread has to watch from now on if the polls go on. */
 		if (!lane->polled)

@@ -13,6 +13,7 @@ extern "C" {
 #include "mr.h"
 #include "peer_link.h"
 #include "poll_policy.h"
+#include "poller.h"
 #include "qp_state.h"
 #include "requester.h"
 #include "responder.h"

@@ -198,6 +198,8 @@ MUTANTS = (
            "if (mask & ~(attrs->required | attrs->optional | A(STATE)))", "if (false)"),
     Mutant("spinning where a sleep is cheaper", "poll_policy.c",
            "if (p->gap_ns > p->wake_ns)\n\t\t\treturn 0;", ""),
+    Mutant("a poller who never comes keeps the lane", "poller.h",
+           "if (looks && ++p->late", "if (++p->late"),
     Mutant("trials that never become rare", "trial.h",
            "min_t(u16, 2 * t->pause, ROPCIE_TRIAL_MOST_PAUSE)", "ROPCIE_TRIAL_PAUSE"),
     Mutant("an event that waits although nothing comes", "event_policy.c",
