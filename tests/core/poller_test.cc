@@ -69,8 +69,8 @@ TEST_F(Poller, EachTimeItIsTwiceAsLongUpToALimit) {
   for (int i = 0; i < 8; i++) {
     EXPECT_TRUE(Watched(0));
     ExpectOwnedFor(own);
-    own = own * 2 < ROPCIE_POLLER_OWN_MAX_NS ? own * 2
-                                             : ROPCIE_POLLER_OWN_MAX_NS;
+    own =
+        own * 2 < ROPCIE_POLLER_OWN_MAX_NS ? own * 2 : ROPCIE_POLLER_OWN_MAX_NS;
   }
   EXPECT_FALSE(Watched(1));
   EXPECT_TRUE(Watched(0));
