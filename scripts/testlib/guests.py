@@ -7,7 +7,7 @@ A guest test is a file tests/guest/*.sh. Lines at its start tell how it is run:
   # lab-long: the same                one in the suite guests-long only
   # lab-quick: yes                    the first of them is part of --quick
   # lab-kernels: all                  the first of them runs on the other kernels too
-  # lab-alone: yes                    its guests run nothing else: it reboots them
+  # lab-alone: yes                    its guests run nothing else: it reboots them, or is long
 """
 
 import fnmatch

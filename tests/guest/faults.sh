@@ -240,9 +240,9 @@ spoil() {
 }
 
 doorbells() {
-	local turn how hows=("lose 1" "spurious 1")
+	local turn how hows=("lose 3" "spurious 1")
 
-	[ "$turns" = 1 ] || hows+=("lose 3" "delay 20" double)
+	[ "$turns" = 1 ] || hows+=("lose 1" "delay 20" double)
 	for ((turn = 1; turn <= turns; turn++)); do
 		for how in "${hows[@]}"; do
 			# shellcheck disable=SC2086 # two words

@@ -1,15 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 1 --link loopback --smp 2
+# lab-long: --nodes 1 --link loopback --smp 2 --timeout 3600 -- 20
 #
 # What this node sends to itself goes past the lanes, or, with hand_over=0, through them;
 # whether it is one or the other, and while it changes all the time, nothing is lost,
 # torn or out of order, also of queue pairs whose neighbours are reset and destroyed.
+# The argument is the number of turns.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
+turns=${1:-1}
 param=/sys/module/ropcie_ntb_if/parameters/hand_over
-few=500 # records; all that is run here sends many times more
+few=100 # records; all that is run here sends many times more
 
 # total COUNTER: of all adapters.
 total() {
@@ -29,7 +32,7 @@ measure() {
 	local all naks log=$LAB_OUT/hand-over.log
 
 	handed=$(total handed_records) all=$(total tx_records) naks=$(seq_naks)
-	"$@" >"$log" 2>&1 || fail "$* with hand_over=$(<$param): $(<"$log")"
+	"$@" >"$log" 2>&1 || fail "$* with hand_over=$(<$param): $(tail -n 5 "$log")"
 	handed=$(($(total handed_records) - handed))
 	others=$(($(total tx_records) - all - handed))
 	naks=$(($(seq_naks) - naks))
@@ -58,21 +61,21 @@ restore() {
 trap restore EXIT
 
 [ "$(<$param)" = Y ] || fail "hand_over is $(<$param) at first"
-churn 15
+churn $((5 * turns))
 [ "$handed" -gt $few ] || fail "only $handed records were handed over"
-churn 5 --device2 "$RDMA_DEV"
+churn $((2 * turns)) --device2 "$RDMA_DEV"
 [ "$handed" -gt $few ] || fail "only $handed records from a device to itself were handed over"
 measure rop_errors --timeout "$patience"
 [ "$handed" -gt $few ] || fail "only $handed records were handed over"
 
 echo 0 >$param
-churn 5
+churn $((2 * turns))
 [ "$handed" = 0 ] || fail "$handed records were handed over with hand_over=0"
 [ "$others" -gt $few ] || fail "only $others records were sent with hand_over=0"
 
 toggle &
 toggler=$!
-for run in "churn 15" "churn 5 --device2 $RDMA_DEV" \
+for run in "churn $((5 * turns))" "churn $((2 * turns)) --device2 $RDMA_DEV" \
 	"measure rop_traffic --quick --timeout $patience" \
 	"measure rop_many_qps --qps 20 --timeout $patience"; do
 	$run

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 3 --kernel-args "iomem=relaxed nopat" -- 2
+# lab: --nodes 3 --kernel-args "iomem=relaxed nopat" -- 1
 # lab-long: --nodes 3 --kernel-args "iomem=relaxed nopat" --timeout 3600 -- 50
 #
 # hostile.sh [TURNS [SEED]]: node 1 writes what it likes to the others

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2
-# lab-long: --nodes 2 --timeout 7200 -- 20
+# lab-long: --nodes 2 --timeout 7200 -- 50
 #
 # A program that is killed in mid-transfer, or anywhere between its start and its end,
 # leaves nothing behind: no object in the kernel, and a device that works for the next
@@ -73,4 +73,4 @@ for ((turn = 1; turn <= ${1:-1}; turn++)); do
 	round "all killed, turn $turn" $everybody
 	in_calls
 done
-stages $((10 * ${1:-1}))
+stages $((4 * ${1:-1}))

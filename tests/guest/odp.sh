@@ -13,7 +13,7 @@ rop_odp "$@" || fail "rop_odp ended with status $?"
 ROPCIE_MAPPED_QUEUES=0 rop_odp --quick "$@" ||
 	fail "rop_odp without mapped queues ended with status $?"
 if [ "$NODES" = 2 ]; then
-	for program in ib_send_bw ib_write_bw ib_read_bw; do
+	for program in ib_send_bw ib_read_bw; do
 		pair 18515 $program -s 1048576 -n 20 --odp
 	done
 fi

@@ -10,12 +10,10 @@
 port=18515
 pair $port ib_write_lat -a -n 10
 pair $port ib_write_bw -a -n 20
-pair $port ib_write_bw -b -n 100
 pass "ib_write_lat, ib_write_bw"
 pair $port ib_read_lat -e -n 100
 pair $port ib_read_lat -a -n 10
 pair $port ib_read_bw -a -n 20
-pair $port ib_read_bw -b -n 100
 pass "ib_read_lat, ib_read_bw"
 pair $port ib_atomic_lat -A FETCH_AND_ADD -n 200
 pair $port ib_atomic_lat -A CMP_AND_SWAP -e -n 100

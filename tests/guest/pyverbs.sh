@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 1 --link loopback
+# lab-alone: yes
 #
 # rdma-core's own tests as Debian ships them, but for those of other drivers; the
 # device talks to itself. No test may fail, and so many have to be run: what is

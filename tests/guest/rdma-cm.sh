@@ -51,7 +51,7 @@ lab-barrier version-2
 
 # perftest's server is not ready for the second connection at once: slow_connect.cc.
 slow=$(dirname "$(command -v rop_traffic)")/../lib/slow_connect.so
-for program in ib_{send,write,read,atomic}_{lat,bw}; do
+for program in ib_{send,atomic}_lat ib_{write,read}_bw; do
 	between "$program" -R -F -d "$RDMA_DEV" -n 100 -- \
 		env LD_PRELOAD="$slow" \
 		"$program" -R -F -d "$RDMA_DEV" -n 100 "$SERVER"

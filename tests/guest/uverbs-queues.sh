@@ -12,4 +12,3 @@ bash "$here/errors.sh"
 bash "$here/events.sh"
 bash "$here/many-qps.sh"
 bash "$here/traffic.sh" --quick
-bash "$here/pingpong.sh"
