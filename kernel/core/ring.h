@@ -240,6 +240,22 @@ bool ropcie_lane_tx_idle(const struct ropcie_lane_tx *tx);
 bool ropcie_lane_tx_unseen(const struct ropcie_lane_tx *tx);
 
 /**
+ * ropcie_lane_tx_passed() - has the receiver consumed all before a position?
+ * @tx: sending half; nobody else uses it
+ * @pos: what tx->head was once
+ *
+ * What a peer says that lies only makes a difference to itself.
+ */
+static inline bool ropcie_lane_tx_passed(const struct ropcie_lane_tx *tx,
+					 u64 pos)
+{
+	/* What the caller stores next comes after what the receiver has read. */
+	u32 cons = le32_to_cpu(smp_load_acquire(tx->cons));
+
+	return tx->tail + (u32)(cons - (u32)tx->tail) >= pos;
+}
+
+/**
  * ropcie_lane_peek() - is a record waiting? Cheap; reads own memory only.
  * @rx: receiving half
  */

@@ -9,7 +9,7 @@ enum operands {
 	OPERANDS_RETH, /* rkey, addr; behind a payload that rides in the slot */
 	OPERANDS_ATOMIC, /* rkey, addr, compare_add, swap */
 	OPERANDS_ORIG, /* value before an atomic */
-	OPERANDS_DETH /* qkey, net */
+	OPERANDS_DETH /* qkey, net, vlan */
 };
 
 /*

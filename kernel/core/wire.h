@@ -234,8 +234,8 @@ static_assert(offsetof(struct ropcie_slot, valid) == 56, "slot layout");
  * @imm: immediate data, opaque; key to invalidate; READ: bytes of each
  *	response but the last; ASK: ROPCIE_ASK_*; GRANT, REVOKE, RETURN: number of
  *	the grant
- * @rkey: first record of a WRITE, READ, CAS, FAA, ATOMIC_WRITE: key of the remote
- *	memory
+ * @rkey: first record of a WRITE, READ, CAS, FAA, ATOMIC_WRITE; ASK, GRANT: key of
+ *	the remote memory
  * @addr: its address there. With @rkey also where the payload of a READ_RESP
  *	comes from; that is not encoded
  * @compare_add: CAS: value to compare with; FAA: value to add
@@ -291,6 +291,11 @@ struct ropcie_hdr {
 		u64 operands[2];
 	};
 };
+
+static_assert(sizeof(struct ropcie_hdr) ==
+		      offsetof(struct ropcie_hdr, operands) +
+			      sizeof(((struct ropcie_hdr *)0)->operands),
+	      "operands cover all that lies in their place");
 
 /* Requests that are answered with data, in as many records as it takes. */
 static inline bool ropcie_op_fetches(u8 op)
@@ -388,7 +393,7 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot);
 /**
  * ropcie_wire_decode() - check a slot and turn it into a header
  * @slot: private copy of a slot; never the shared memory itself
- * @hdr: result
+ * @hdr: result; undefined after an error
  *
  * Return: 0, or -EBADMSG when any field is out of its range, a reserved field
  * is not zero, or fields contradict each other.

@@ -51,6 +51,8 @@ static int send_answer(struct ropcie_qp *qp, struct ropcie_hdr *hdr)
 	if (n != source.length)
 		ret = ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
 					 source.addr + n, hdr->msg_len - n);
+	else if (IS_ERR(hold))
+		ret = PTR_ERR(hold);
 	else if (hold)
 		ret = ropcie_placement_send(qp, hold, hdr, hdr->sink_addr, vec,
 					    nvec);
@@ -61,6 +63,14 @@ static int send_answer(struct ropcie_qp *qp, struct ropcie_hdr *hdr)
 	if (mr)
 		ropcie_mr_put(mr);
 	return ret;
+}
+
+/* Is there something in the lane that the peer writes to its memory? */
+static bool brings_data(const struct ropcie_hdr *hdr)
+{
+	return hdr->op == ROPCIE_OP_ATOMIC_RESP ||
+	       (hdr->op == ROPCIE_OP_READ_RESP && hdr->frag_len &&
+		!(hdr->flags & ROPCIE_F_PLACED));
 }
 
 /*
@@ -131,6 +141,8 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 			return false;
 		ropcie_rsp_answered(&qp->rsp, &hdr);
 		count_answer(qp, &hdr);
+		if (unlikely(qp->place) && brings_data(&hdr))
+			ropcie_placement_laned(qp);
 		spent += hdr.frag_len + ROPCIE_SLOT_SIZE;
 		if (hdr.op != ROPCIE_OP_ACK)
 			continue;

@@ -111,7 +111,8 @@ void ropcie_qp_flush_sends(struct ropcie_qp *qp)
 
 bool ropcie_qp_flush(struct ropcie_qp *qp)
 {
-	u32 left = qp->rq.max_wr + 1;
+	/* One that it holds of a shared queue, and room to see that there are no more. */
+	u32 left = qp->rq.max_wr + 2;
 
 	/* The end of the last loan runs the queue pair, and that of the last grant. */
 	if (ropcie_qp_lends(qp) ||

@@ -25,6 +25,11 @@ static_assert(ROPCIE_GRANT_PAGE == PAGE_SIZE);
 #define READ_MIN 4096
 /* A WRITE of less does not wait for what is in the lane, but goes behind it. */
 #define WRITE_WAIT 32768
+/* The answer to a READ of less does not either. */
+#define READ_WAIT 16384
+/* An answer waits so long at most, and so long from one look at the lane to the next. */
+#define ANSWER_PATIENCE_NS 500000
+#define ANSWER_LOOK_NS 20000
 /* Runs of memory that one step of the store loop fills. */
 #define STORE_VECS 16
 
@@ -476,10 +481,35 @@ struct ropcie_hold *
 ropcie_placement_choose_answer(struct ropcie_qp *qp,
 			       const struct ropcie_hdr *hdr)
 {
+	struct ropcie_placement *p = qp->place;
+	struct ropcie_hold *hold;
+	u64 now;
+
 	lockdep_assert_held(&qp->lock);
 	if (!hdr->sink_key)
 		return NULL;
-	return find(qp, hdr->sink_key, true, hdr->sink_addr, hdr->frag_len);
+	hold = find(qp, hdr->sink_key, true, hdr->sink_addr, hdr->frag_len);
+	if (!hold)
+		return NULL;
+	/* Answers are written in the order of their requests (IBTA 9.5). */
+	if (ropcie_mq_passed(&qp->tx, p->laned)) {
+		p->patience = 0;
+		return hold;
+	}
+	if (hdr->msg_len < READ_WAIT)
+		return NULL;
+	now = ktime_get_ns();
+	if (!p->patience)
+		p->patience = now + ANSWER_PATIENCE_NS;
+	if (now >= p->patience)
+		return NULL;
+	ropcie_qp_run_at(qp, now + ANSWER_LOOK_NS);
+	return ERR_PTR(-EBUSY);
+}
+
+void ropcie_placement_laned(struct ropcie_qp *qp)
+{
+	qp->place->laned = ropcie_mq_position(&qp->tx);
 }
 
 static void store(const struct ropcie_mr_core *to, u64 addr, u32 len,
@@ -700,6 +730,7 @@ static void call_in(struct ropcie_dev *dev, struct ropcie_mr *mr, bool overdue)
 				ropcie_peer_give_up(qp->tx.peer);
 		}
 		spin_unlock_bh(&qp->lock);
+		cond_resched();
 	}
 	mutex_unlock(&dev->qp_mutex);
 }

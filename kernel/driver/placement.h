@@ -33,6 +33,9 @@ struct ropcie_given {
  * @asks: there is one
  * @bye: the peer has to be told that nothing is held any more
  * @lost: the link was lost: nobody is told anything
+ * @laned: position of the lane behind the last answer that went through it and has yet
+ *	to be written to the peer's memory
+ * @patience: ns; an answer waits until then that @laned is passed; 0: none waits
  * @deadline: when the peer of a queue pair that fails has to have returned all, in ns,
  *	or 0
  */
@@ -46,6 +49,8 @@ struct ropcie_placement {
 	bool asks;
 	bool bye;
 	bool lost;
+	u64 laned;
+	u64 patience;
 	u64 deadline;
 };
 
@@ -91,10 +96,16 @@ void ropcie_placement_hear(struct ropcie_qp *qp, const struct ropcie_rec *rec);
 struct ropcie_hold *ropcie_placement_choose(struct ropcie_qp *qp,
 					    struct ropcie_req_rec *rec);
 
-/* The same for the answer to a READ, which never waits. */
+/*
+ * The same for the answer to a READ. When it has to wait, the queue pair is run again, and
+ * it does not wait for ever.
+ */
 struct ropcie_hold *
 ropcie_placement_choose_answer(struct ropcie_qp *qp,
 			       const struct ropcie_hdr *hdr);
+
+/* An answer with data went through the lane: what is placed may not overtake it. */
+void ropcie_placement_laned(struct ropcie_qp *qp);
 
 /**
  * ropcie_placement_send() - place a payload, and send the record that tells of it

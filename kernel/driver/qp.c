@@ -566,7 +566,8 @@ static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
 	qp->rsp.attr.max_rd_atomic = qp->attr.max_dest_rd_atomic;
 	qp->rsp.attr.access = qp->attr.qp_access_flags;
 	if (qp->place)
-		qp->place->out.closed = qp->place->lost;
+		qp->place->out.closed = qp->place->lost ||
+					qp->req.error || qp->req.local_error;
 	qp->req.draining = next == IB_QPS_SQD;
 	if (next != cur)
 		qp->sq_drained = false;
@@ -702,9 +703,12 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	return 0;
 }
 
-static void qp_link_lost(struct ropcie_qp *qp)
+static void qp_link_lost(struct ropcie_qp *qp, const struct ropcie_peer *peer)
 {
 	spin_lock_bh(&qp->lock);
+	/* It may have been reset, and connected to another, since it was looked at. */
+	if (!qp->connected || qp->tx.peer != peer)
+		goto out;
 	if (qp->place)
 		ropcie_placement_lost(qp);
 	ropcie_rsp_stop(&qp->rsp);
@@ -713,6 +717,7 @@ static void qp_link_lost(struct ropcie_qp *qp)
 		ropcie_qp_to_error(qp);
 		ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
 	}
+out:
 	ropcie_qp_unlock(qp);
 }
 
@@ -726,7 +731,8 @@ void ropcie_qp_peer_down(struct ropcie_dev *dev, struct ropcie_peer *peer)
 		if (ropcie_is_ud(qp))
 			ropcie_ud_peer_down(qp, peer);
 		else if (READ_ONCE(qp->connected) && qp->tx.peer == peer)
-			qp_link_lost(qp);
+			qp_link_lost(qp, peer);
+		cond_resched();
 	}
 	mutex_unlock(&dev->qp_mutex);
 }

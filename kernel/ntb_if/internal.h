@@ -298,6 +298,8 @@ int ropcie_lane_tx_reserve(struct ropcie_lane *lane,
 void ropcie_lane_tx_fill(struct ropcie_lane *lane,
 			 const struct ropcie_lane_hole *hole);
 bool ropcie_lane_tx_idle_now(struct ropcie_lane *lane);
+u64 ropcie_lane_position(const struct ropcie_lane *lane);
+bool ropcie_lane_passed(struct ropcie_lane *lane, u64 pos);
 void ropcie_lane_flush(struct ropcie_lane *lane);
 bool ropcie_lane_pending(const struct ropcie_lane *lane);
 u32 ropcie_lane_drain(struct ropcie_lane *lane);

@@ -278,14 +278,16 @@ static bool lane_hand_over(struct ropcie_lane *lane,
 			   const struct ropcie_hdr *hdr,
 			   const struct ropcie_vec *vec, u32 nvec)
 {
+	struct ropcie_peer *twin;
 	bool taken = false;
 
 	rcu_read_lock();
 	/* The twin stays as long as a lane is up, and a grace period. */
-	if (lane_sends(lane) && in_softirq() && READ_ONCE(ropcie_hand_over))
-		taken = lane_try_offer(lane,
-				       &lane->peer->twin->lane[lane->index],
-				       hdr, vec, nvec);
+	if (lane_sends(lane) && in_softirq() && READ_ONCE(ropcie_hand_over)) {
+		twin = READ_ONCE(lane->peer->twin);
+		taken = lane_try_offer(lane, &twin->lane[lane->index], hdr, vec,
+				       nvec);
+	}
 	rcu_read_unlock();
 	return taken;
 }
@@ -304,7 +306,7 @@ int ropcie_lane_tx_send(struct ropcie_lane *lane, const struct ropcie_hdr *hdr,
 {
 	int ret = -ENOTCONN;
 
-	if (lane->peer->twin && lane_hand_over(lane, hdr, vec, nvec))
+	if (READ_ONCE(lane->peer->twin) && lane_hand_over(lane, hdr, vec, nvec))
 		return 0;
 	spin_lock_bh(&lane->tx_lock);
 	if (!lane->tx_up)
@@ -404,6 +406,32 @@ bool ropcie_lane_tx_idle_now(struct ropcie_lane *lane)
 	idle = !lane->tx_up || ropcie_lane_tx_idle(&lane->tx);
 	spin_unlock_bh(&lane->tx_lock);
 	return idle;
+}
+
+/**
+ * ropcie_lane_position() - the position behind all that was sent
+ * @lane: lane
+ */
+u64 ropcie_lane_position(const struct ropcie_lane *lane)
+{
+	return READ_ONCE(lane->tx.head);
+}
+
+/**
+ * ropcie_lane_passed() - has the peer consumed all before a position?
+ * @lane: lane
+ * @pos: of ropcie_lane_position()
+ *
+ * Return: also true for a lane that is down.
+ */
+bool ropcie_lane_passed(struct ropcie_lane *lane, u64 pos)
+{
+	bool passed;
+
+	spin_lock_bh(&lane->tx_lock);
+	passed = !lane->tx_up || ropcie_lane_tx_passed(&lane->tx, pos);
+	spin_unlock_bh(&lane->tx_lock);
+	return passed;
 }
 
 /**

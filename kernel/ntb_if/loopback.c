@@ -85,7 +85,7 @@ static int loopback_open(struct ropcie_peer *peer)
 {
 	struct ropcie_loopback_end *end = peer_end(peer);
 
-	peer->twin = end_peer(end->twin);
+	WRITE_ONCE(peer->twin, end_peer(end->twin));
 	peer->in = end->window;
 	peer->in_size = loopback_window_bytes();
 	peer->out = end->twin->window;
@@ -97,7 +97,7 @@ static void loopback_close(struct ropcie_peer *peer)
 {
 	peer->in = NULL;
 	peer->out = NULL;
-	peer->twin = NULL;
+	WRITE_ONCE(peer->twin, NULL);
 }
 
 static int loopback_prepare(struct ropcie_peer *peer)

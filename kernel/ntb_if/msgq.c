@@ -133,3 +133,15 @@ bool ropcie_mq_delivered(struct ropcie_mq_tx *tx)
 	return true;
 }
 EXPORT_SYMBOL_GPL(ropcie_mq_delivered);
+
+u64 ropcie_mq_position(const struct ropcie_mq_tx *tx)
+{
+	return ropcie_lane_position(&tx->peer->lane[tx->lane]);
+}
+EXPORT_SYMBOL_GPL(ropcie_mq_position);
+
+bool ropcie_mq_passed(const struct ropcie_mq_tx *tx, u64 pos)
+{
+	return ropcie_lane_passed(&tx->peer->lane[tx->lane], pos);
+}
+EXPORT_SYMBOL_GPL(ropcie_mq_passed);

@@ -279,6 +279,23 @@ void ropcie_mq_flush(struct ropcie_mq_tx *tx);
 bool ropcie_mq_delivered(struct ropcie_mq_tx *tx);
 
 /**
+ * ropcie_mq_position() - how far the queue's lane is
+ * @tx: connected
+ *
+ * Return: for ropcie_mq_passed(), once the peer has consumed all that was sent so far.
+ */
+u64 ropcie_mq_position(const struct ropcie_mq_tx *tx);
+
+/**
+ * ropcie_mq_passed() - has the peer consumed what was sent before?
+ * @tx: connected
+ * @pos: of ropcie_mq_position() in the same life of the link
+ *
+ * Return: also true when the peer is gone.
+ */
+bool ropcie_mq_passed(const struct ropcie_mq_tx *tx, u64 pos);
+
+/**
  * ropcie_adapter_poll() - drain what has arrived, in the caller's context
  * @a: adapter
  *

@@ -113,6 +113,31 @@ TEST(Lane, RecordStaysUntilItIsConsumed) {
   EXPECT_TRUE(ropcie_lane_tx_idle(lane.tx()));
 }
 
+TEST(Lane, PositionIsPassedWhenAllBeforeItIsConsumed) {
+  for (const uint64_t start : {uint64_t{0}, (uint64_t{1} << 32) - 2,
+                               (uint64_t{1} << 31) - 2, uint64_t{5} << 32}) {
+    Lane lane;
+    lane.StartAt(start);
+    EXPECT_TRUE(ropcie_lane_tx_passed(lane.tx(), start));
+    EXPECT_TRUE(ropcie_lane_tx_passed(lane.tx(), 0)) << "long ago";
+    const Bytes payload = {1};
+    ropcie_rec rec;
+    for (int i = 0; i < 4; i++) {
+      ASSERT_EQ(Send(&lane, SendHeader(1, i), payload), 0);
+    }
+    const uint64_t behind = lane.tx()->head;
+    for (int i = 0; i < 4; i++) {
+      EXPECT_FALSE(ropcie_lane_tx_passed(lane.tx(), behind));
+      ASSERT_EQ(ropcie_lane_recv(lane.rx(), &rec), 1);
+      ropcie_lane_consume(lane.rx(), &rec);
+      ropcie_lane_publish(lane.rx());
+    }
+    EXPECT_TRUE(ropcie_lane_tx_passed(lane.tx(), behind));
+    ASSERT_EQ(Send(&lane, SendHeader(1, 4), payload), 0);
+    EXPECT_TRUE(ropcie_lane_tx_passed(lane.tx(), behind)) << "that is later";
+  }
+}
+
 TEST(Lane, FullLaneWritesNothing) {
   Lane lane;
   const Bytes payload(4);

@@ -211,6 +211,8 @@ MUTANTS = (
     Mutant("the sum of an IPv4 header", "datagram.c",
            "return (u16)~(sum + (sum >> 16));", "return (u16)~sum;"),
     # Direct placement.
+    Mutant("a position that is passed too early", "ring.h",
+           "return tx->tail + (u32)(cons - (u32)tx->tail) >= pos;", "return tx->head >= pos;"),
     Mutant("a payload overtakes what is in the lane", "requester.h",
            "return ropcie_psn_diff(req->laned_psn, req->acked_psn) <= 0;", "return true;"),
     Mutant("a repeated payload is placed", "requester.c",

@@ -452,6 +452,45 @@ void FailReads(Side& side, const Device& device, bool locally) {
   side.channel.Barrier(202);
 }
 
+// Two READs into one place, the first of them too small to be placed: what is
+// there in the end is what the second one brought.
+void AnswersInOrder(Side& side, const Device& device) {
+  constexpr int kRounds = 500;
+  constexpr uint32_t kSmall = 2048;
+  auto memory = std::make_unique<uint8_t[]>(2 * kStreamWrite);
+  std::memset(memory.get(), 0x33, kStreamWrite);
+  std::memset(memory.get() + kStreamWrite, 0x44, kStreamWrite);
+  const MrPtr mr = RegisterMr(device, memory.get(), 2 * kStreamWrite, kAccess);
+  const Connection connection = Connect(device, side, Config());
+  const Target peer = side.channel.Exchange(
+      Target{reinterpret_cast<uint64_t>(memory.get()), mr->rkey});
+  const uint64_t before = DirectBytes(side);
+  ibv_sge sge = {.addr = reinterpret_cast<uint64_t>(memory.get()),
+                 .length = kSmall,
+                 .lkey = mr->lkey};
+  for (int i = 0; side.leads && i < kRounds; i++) {
+    std::memset(memory.get(), kGuard, kStreamWrite);
+    sge.length = kSmall;
+    PostRead(connection.qp.get(), i, sge, peer);
+    sge.length = kStreamWrite;
+    PostRead(connection.qp.get(), i, sge,
+             {peer.addr + kStreamWrite, peer.rkey});
+    for (const ibv_wc& wc : WaitFor(connection.send_cq.get(), 2,
+                                    side.options.timeout_s, "two READs")) {
+      CheckSuccess(wc, "a READ");
+    }
+    const uint8_t* end = memory.get() + kStreamWrite;
+    const uint8_t* at = std::find_if(end - kStreamWrite, end,
+                                     [](uint8_t byte) { return byte != 0x44; });
+    Check(at == end, "round ", i, ": byte ", at - memory.get(),
+          " is not of the READ that was posted last");
+  }
+  side.channel.Barrier(300);
+  if (!side.leads) {
+    Check(DirectBytes(side) != before, "no answer was placed");
+  }
+}
+
 // The end of a message is there: so is all of it.
 void LastWordLast(Side& side, const Device& device) {
   constexpr size_t kLength = 64 * kKiB - 24;
@@ -486,6 +525,10 @@ void LastWordLast(Side& side, const Device& device) {
 void Run(Side& side) {
   const Device device = OpenDevice(side);
   Verified(side, device).Run();
+  AnswersInOrder(side, device);
+  if (side.leads) {
+    std::cout << "answers land in the order of their READs\n";
+  }
   LastWordLast(side, device);
   if (side.leads) {
     std::cout << "the end of a message lands last\n";

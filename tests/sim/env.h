@@ -37,6 +37,7 @@ enum class Fault {
   kWrongOrder,      // two receives are swapped
   kEarlyHeader,     // a record is seen before the DMA engine is done with it
   kOvertake,        // a payload is placed before what is in the lane
+  kOvertakeAnswer,  // an answer is placed before one that is in the lane
   kPlaceAgain,      // a payload is placed that may have been taken already
   kKeepGrant,       // a grant that was returned is used
   kFlushEarly,      // a READ fails while its memory may still be written
@@ -60,6 +61,7 @@ inline constexpr FaultName kFaults[] = {
     {.fault = Fault::kWrongOrder, .name = "wrong-order"},
     {.fault = Fault::kEarlyHeader, .name = "early-header"},
     {.fault = Fault::kOvertake, .name = "overtake"},
+    {.fault = Fault::kOvertakeAnswer, .name = "overtake-answer"},
     {.fault = Fault::kPlaceAgain, .name = "place-again"},
     {.fault = Fault::kKeepGrant, .name = "keep-grant"},
     {.fault = Fault::kFlushEarly, .name = "flush-early"},

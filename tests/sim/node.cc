@@ -269,6 +269,15 @@ bool Node::Delivered(int id, uint32_t key) {
          (ropcie_lane_tx_idle(&peer.lanes[key % kLanes].tx) && !Pending(id));
 }
 
+uint64_t Node::Position(int id, uint32_t key) const {
+  return peers_.at(id).lanes[key % kLanes].tx.head;
+}
+
+bool Node::Passed(int id, uint32_t key, uint64_t pos) const {
+  const Peer& peer = peers_.at(id);
+  return !peer.up || ropcie_lane_tx_passed(&peer.lanes[key % kLanes].tx, pos);
+}
+
 void Node::Dispatch(int peer, const ropcie_rec& rec, std::vector<Qp*>* owing) {
   const auto it = qps_.find(ropcie_mq_qpn(rec.hdr.mq));
   if (it == qps_.end()) {

@@ -39,6 +39,9 @@ class Node {
   int Send(int id, uint32_t key, const ropcie_hdr& hdr,
            const std::vector<ropcie_vec>& vec);
   bool Delivered(int id, uint32_t key);
+  // How far the lane is, and whether the peer has consumed what was before.
+  [[nodiscard]] uint64_t Position(int id, uint32_t key) const;
+  [[nodiscard]] bool Passed(int id, uint32_t key, uint64_t pos) const;
   // Bytes to the memory of a peer.
   void Store(int id, uint64_t bus, std::vector<uint8_t> bytes);
   // Lets peers reach a page, from then on until it is hidden.

@@ -231,7 +231,8 @@ void Program::PostSend(bool mischief) {
                          .imm = message.imm};
   Plan(&message, index, mischief, &request);
 
-  const uint32_t off = SlotOf(index);
+  const uint32_t off = fetches ? PlanSink(index) : SlotOf(index);
+  message.sink = off;
   if (!fetches) {
     std::vector<uint8_t> bytes(message.length);
     FillFromKey(message.key, bytes);
@@ -261,6 +262,19 @@ void Program::PostSend(bool mischief) {
   if (qp_->state() == ROPCIE_QPS_ERR || env_->random.OneIn(2)) {
     qp_->Run();  // the poster's own context
   }
+}
+
+// Where what it fetches goes: now and then where that of the one before does.
+uint32_t Program::PlanSink(size_t index) {
+  const bool again =
+      index > 0 && ropcie_op_fetches(sends_.back().op) && env_->random.OneIn(3);
+  const uint32_t sink = again ? sends_.back().sink : SlotOf(index);
+  for (size_t i = sends_done_; i < sends_.size(); i++) {
+    Message& message = sends_[i];
+    message.overwritten |=
+        ropcie_op_fetches(message.op) && message.sink == sink;
+  }
+  return sink;
 }
 
 // What is written before to the same place may not be there any more.
@@ -346,7 +360,7 @@ void Program::OnSendDone(const ropcie_req_comp& comp) {
     return;
   }
   // What there is of its data is not touched any more.
-  fetched_.Accept(SlotOf(index), options_.cell);
+  fetched_.Accept(message.sink, options_.cell);
   message.given_back = true;
   if (send_error_ == 0) {
     send_error_ = comp.status;
@@ -385,14 +399,22 @@ void Program::CheckEffect(const Message& message, size_t index) {
               index, ": the peer's memory is not what was written");
       break;
     case ROPCIE_OP_READ:
+      if (message.overwritten) {
+        fetched_.Accept(message.sink, message.length);
+        break;
+      }
       bytes = other_->offer_.Read(message.remote_off, message.length);
-      Require(fetched_.Arrived(SlotOf(index), bytes), "read ", index,
+      Require(fetched_.Arrived(message.sink, bytes), "read ", index,
               ": not what the peer's memory holds");
       break;
     case ROPCIE_OP_FAA:
     case ROPCIE_OP_CAS:
+      if (message.overwritten) {
+        fetched_.Accept(message.sink, message.length);
+        break;
+      }
       memcpy(bytes.data(), &message.nth, sizeof(message.nth));
-      Require(fetched_.Arrived(SlotOf(index), bytes), "atomic ", index,
+      Require(fetched_.Arrived(message.sink, bytes), "atomic ", index,
               ": not executed once and in order");
       break;
     case ROPCIE_LOCAL_REG_MR:
@@ -533,7 +555,7 @@ void Program::CheckMemory() {
   }
   for (size_t i = 0; i < sends_.size(); i++) {
     if (!sends_[i].done && !sends_[i].given_back) {
-      fetched_.Accept(SlotOf(i), options_.cell);
+      fetched_.Accept(sends_[i].sink, options_.cell);
     }
   }
   for (size_t i = 0; other_ != nullptr && i < other_->sends_.size(); i++) {

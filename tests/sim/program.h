@@ -79,9 +79,10 @@ class Program : public QpUser {
     bool late;         // posted in the error state
     bool done;         // completed with success
     bool given_back;   // completed otherwise
-    bool overwritten;  // by a later WRITE
+    bool overwritten;  // by a later WRITE, or the answer to a later request
     uint32_t remote_off;
-    uint64_t nth;  // among those that take a receive, or are this atomic
+    uint32_t sink;  // in fetched_
+    uint64_t nth;   // among those that take a receive, or are this atomic
   };
   struct Receive {
     uint32_t off;
@@ -99,6 +100,7 @@ class Program : public QpUser {
   void CheckEffect(const Message& message, size_t index);
   [[nodiscard]] static bool TakesReceive(const Message& message);
   [[nodiscard]] uint32_t SlotOf(size_t index) const;
+  uint32_t PlanSink(size_t index);
   uint32_t RandomLength();
   bool Spoil(std::vector<ropcie_sge>* list, uint32_t* from);
   void CheckSuccess(const Message& message, size_t index);

@@ -53,6 +53,7 @@ void Qp::Reset() {
   deadline_ = 0;
   ropcie_grants_init(&out_, env_->random.Word());
   ropcie_holds_init(&in_, env_->random.Word());
+  laned_ = 0;
 }
 
 void Qp::Connect(const QpAttr& attr) {
@@ -617,6 +618,10 @@ int Qp::SendAnswer(ropcie_hdr* hdr) {
   ropcie_hold* hold = nullptr;
   if (env_->direct && hdr->frag_len != 0 && hdr->sink_key != 0) {
     hold = Find(hdr->sink_key, true, hdr->sink_addr, hdr->frag_len);
+    if (!node_->Passed(attr_.peer, qpn_, laned_) &&
+        env_->fault != Fault::kOvertakeAnswer) {
+      hold = nullptr;
+    }
   }
   if (hold != nullptr && node_->IsUp(attr_.peer)) {
     Store(*hold, hdr->sink_addr, hdr->frag_len);
@@ -628,6 +633,8 @@ int Qp::SendAnswer(ropcie_hdr* hdr) {
   if (ret == 0 && hold != nullptr) {
     node_->CountPlaced();
     ropcie_hold_used(&in_, hdr->frag_len);
+  } else if (ret == 0 && hdr->op != ROPCIE_OP_ACK) {
+    laned_ = node_->Position(attr_.peer, qpn_);
   }
   return ret;
 }

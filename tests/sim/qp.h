@@ -194,6 +194,7 @@ class Qp {
   ropcie_grants out_{};
   std::array<Given, ROPCIE_GRANTS> given_;
   ropcie_holds in_{};
+  uint64_t laned_ = 0;  // the lane behind the last answer with data
   std::map<uint32_t, std::vector<void*>> pages_;  // by number of the grant
   std::optional<ropcie_hdr> ask_;
   std::optional<ropcie_hdr> question_;
