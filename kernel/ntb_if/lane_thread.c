@@ -199,8 +199,8 @@ static void lane_watch(struct ropcie_lane *lane)
 			looks = look;
 	}
 	spin_lock_bh(&lane->rx_lock);
-	if ((looks == 1 || lane->polled) && ropcie_poller_watched(&lane->poller, looks,
-						  ktime_get_coarse_ns()))
+	if ((looks == 1 || lane->polled) &&
+	    ropcie_poller_watched(&lane->poller, looks, ktime_get_coarse_ns()))
 		WRITE_ONCE(lane->polled, false);
 	spin_unlock_bh(&lane->rx_lock);
 }
