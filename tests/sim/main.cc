@@ -51,7 +51,8 @@ bool ParseSeeds(std::string_view text, Arguments* arguments) {
   const size_t colon = text.find(':');
   return colon != std::string_view::npos &&
          ParseNumber(text.substr(0, colon), &arguments->from) &&
-         ParseNumber(text.substr(colon + 1), &arguments->to);
+         ParseNumber(text.substr(colon + 1), &arguments->to) &&
+         arguments->from < arguments->to;
 }
 
 bool ParseFault(std::string_view text, Arguments* arguments) {

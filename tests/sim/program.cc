@@ -553,9 +553,9 @@ void Program::CheckMemory() {
     const Receive& receive = receives_[receives_done_];
     sink_.Accept(receive.off, receive.room);
   }
-  for (size_t i = 0; i < sends_.size(); i++) {
-    if (!sends_[i].done && !sends_[i].given_back) {
-      fetched_.Accept(sends_[i].sink, options_.cell);
+  for (const Message& send : sends_) {
+    if (!send.done && !send.given_back) {
+      fetched_.Accept(send.sink, options_.cell);
     }
   }
   for (size_t i = 0; other_ != nullptr && i < other_->sends_.size(); i++) {
