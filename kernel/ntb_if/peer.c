@@ -113,14 +113,16 @@ EXPORT_SYMBOL_GPL(ropcie_peer_direct);
 int ropcie_peer_reach(struct ropcie_peer *peer, struct page *page, u64 *bus)
 {
 	struct device *dev = peer->adapter->backend->dma_dev(peer);
-	dma_addr_t dma = dma_map_page(dev, page, 0, PAGE_SIZE, DMA_FROM_DEVICE);
+	dma_addr_t dma;
 
+	/* It may be mapped more than once: grants of a region overlap. */
+	dma = dma_map_page_attrs(dev, page, 0, PAGE_SIZE, DMA_FROM_DEVICE,
+				 DMA_ATTR_SKIP_CPU_SYNC);
 	if (dma_mapping_error(dev, dma))
 		return -EIO;
 	/* A copy of the page, or a cache between: what the peer stores would not be seen. */
 	if (dma_need_sync(dev, dma)) {
-		dma_unmap_page_attrs(dev, dma, PAGE_SIZE, DMA_FROM_DEVICE,
-				     DMA_ATTR_SKIP_CPU_SYNC);
+		ropcie_peer_unreach(peer, dma);
 		return -EIO;
 	}
 	*bus = dma;
@@ -130,8 +132,9 @@ EXPORT_SYMBOL_GPL(ropcie_peer_reach);
 
 void ropcie_peer_unreach(struct ropcie_peer *peer, u64 bus)
 {
-	dma_unmap_page(peer->adapter->backend->dma_dev(peer), bus, PAGE_SIZE,
-		       DMA_FROM_DEVICE);
+	dma_unmap_page_attrs(peer->adapter->backend->dma_dev(peer), bus,
+			     PAGE_SIZE, DMA_FROM_DEVICE,
+			     DMA_ATTR_SKIP_CPU_SYNC);
 }
 EXPORT_SYMBOL_GPL(ropcie_peer_unreach);
 
