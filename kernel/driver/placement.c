@@ -60,6 +60,14 @@ static void unreach(struct ropcie_qp *qp, struct ropcie_given *g)
 	kfree(g->bus);
 }
 
+/* There is one grant less of a region, or one that came to nothing. */
+static void forget_given(struct ropcie_qp *qp, struct ropcie_mr *mr)
+{
+	atomic_dec(&mr->grants);
+	ropcie_mr_put(mr);
+	wake_up_all(&qp->dev->grants_back);
+}
+
 /* A grant is over: its memory may go. */
 static void release(struct ropcie_qp *qp, int at)
 {
@@ -68,9 +76,7 @@ static void release(struct ropcie_qp *qp, int at)
 
 	unreach(qp, g);
 	memset(g, 0, sizeof(*g));
-	atomic_dec(&mr->grants);
-	ropcie_mr_put(mr);
-	wake_up_all(&qp->dev->grants_back);
+	forget_given(qp, mr);
 	/* What fails may be told now. */
 	if (qp->place->deadline && !qp->place->out.num) {
 		qp->place->deadline = 0;
@@ -145,7 +151,10 @@ static bool may_be_written(const struct ropcie_qp *qp)
 	       (qp->rsp.attr.access & ROPCIE_ACCESS_REMOTE_WRITE);
 }
 
-/* The region, if it may be written there, and its pages stay where they are. */
+/*
+ * The region, if it may be written there, and its pages stay where they are. It is
+ * counted as granted already.
+ */
 static struct ropcie_mr *may_give(struct ropcie_qp *qp)
 {
 	const struct ropcie_placement *p = qp->place;
@@ -163,14 +172,13 @@ static struct ropcie_mr *may_give(struct ropcie_qp *qp)
 					      ROPCIE_ACCESS_REMOTE_WRITE);
 	if (!mr)
 		return NULL;
-	if (mr->pinned && !ropcie_is_odp(mr->pinned) && !mr->core.window) {
-		WRITE_ONCE(mr->granted, true);
-		/* Either this finds that it goes, or who takes it finds this. */
-		smp_mb();
-		if (!READ_ONCE(mr->withdrawn))
-			return mr;
-	}
-	ropcie_mr_put(mr);
+	atomic_inc(&mr->grants);
+	/* Either this finds that it goes, or who takes it finds this. */
+	smp_mb__after_atomic();
+	if (mr->pinned && !ropcie_is_odp(mr->pinned) && !mr->core.window &&
+	    !READ_ONCE(mr->withdrawn))
+		return mr;
+	forget_given(qp, mr);
 	return NULL;
 }
 
@@ -215,12 +223,11 @@ static int give(struct ropcie_qp *qp, struct ropcie_hdr *hdr)
 		return -1;
 	len = ropcie_grant_piece(&mr->core, p->ask.addr, &first);
 	if (reach(qp, mr, first, len, &g))
-		goto err_put;
+		goto err_forget;
 	at = ropcie_grant_give(&p->out, p->ask.rkey, asks_for_sink(p), first,
 			       len);
 	if (at < 0)
 		goto err_unreach;
-	atomic_inc(&mr->grants);
 	p->given[at] = g;
 	hdr->imm = p->out.grant[at].id;
 	hdr->addr = first;
@@ -230,8 +237,8 @@ static int give(struct ropcie_qp *qp, struct ropcie_hdr *hdr)
 
 err_unreach:
 	unreach(qp, &g);
-err_put:
-	ropcie_mr_put(mr);
+err_forget:
+	forget_given(qp, mr);
 	return -1;
 }
 
@@ -469,12 +476,17 @@ struct ropcie_hold *ropcie_placement_choose(struct ropcie_qp *qp,
 			ropcie_req_name_sink(rec);
 		return NULL;
 	}
-	/* Of one that began there, the end is acknowledged with its beginning. */
-	if (!clear && (rec->off || rec->wqe->length < WRITE_WAIT))
+	if (!clear && rec->wqe->length < WRITE_WAIT)
 		return NULL;
 	hold = find(qp, rec->wqe->rkey, false, rec->wqe->raddr + rec->off,
 		    rec->hdr.frag_len);
-	return !hold || clear ? hold : ERR_PTR(-EBUSY);
+	if (!hold || clear)
+		return hold;
+	/*
+	 * Of one that began in the lane, the end is acknowledged with its beginning;
+	 * what it has asked for on its way is for the next one.
+	 */
+	return rec->off ? NULL : ERR_PTR(-EBUSY);
 }
 
 struct ropcie_hold *
@@ -742,11 +754,10 @@ void ropcie_placement_withdraw(struct ropcie_dev *dev, struct ropcie_mr *mr)
 	WRITE_ONCE(mr->withdrawn, true);
 	/* Pairs with the barrier in may_give(). */
 	smp_mb();
-	if (!READ_ONCE(mr->granted))
-		return;
-	do {
+	while (atomic_read(&mr->grants)) {
 		call_in(dev, mr, overdue);
 		overdue = true;
-	} while (!wait_event_timeout(dev->grants_back,
-				     !atomic_read(&mr->grants), patience()));
+		wait_event_timeout(dev->grants_back, !atomic_read(&mr->grants),
+				   patience());
+	}
 }

@@ -33,8 +33,8 @@ struct ropcie_given {
  * @asks: there is one
  * @bye: the peer has to be told that nothing is held any more
  * @lost: the link was lost: nobody is told anything
- * @laned: position of the lane behind the last answer that went through it and has yet
- *	to be written to the peer's memory
+ * @laned: position of the lane behind the last answer that went through it, which the
+ *	peer has to have passed before the next one is placed
  * @patience: ns; an answer waits until then that @laned is passed; 0: none waits
  * @deadline: when the peer of a queue pair that fails has to have returned all, in ns,
  *	or 0

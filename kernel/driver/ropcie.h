@@ -300,7 +300,6 @@ void ropcie_pinned_put(struct ropcie_pinned *pinned);
  * @of_qp: of a window of type 2B: place on qp->windows; under dev->mr_lock
  * @device: verbs device; @ibmr is not used in windows
  * @grants: that peers have of it (placement.c)
- * @granted: there were some
  * @withdrawn: there will be none
  * @refs: table entry and users; region memory is freed when it falls to zero
  * @unused: completed then
@@ -322,7 +321,6 @@ struct ropcie_mr {
 	struct list_head of_qp;
 	struct ib_device *device;
 	atomic_t grants;
-	bool granted;
 	bool withdrawn;
 	refcount_t refs;
 	struct completion unused;

@@ -438,13 +438,10 @@ ropcie_hold* Qp::Choose(ropcie_req_rec* rec, bool* wait) {
     }
     return nullptr;
   }
-  if (!clear && rec->off != 0) {
-    return nullptr;
-  }
   ropcie_hold* hold = Find(rec->wqe->rkey, false, rec->wqe->raddr + rec->off,
                            rec->hdr.frag_len);
   if (hold != nullptr && !clear) {
-    *wait = env_->random.OneIn(2);
+    *wait = rec->off == 0 && env_->random.OneIn(2);
     return nullptr;
   }
   return hold;
