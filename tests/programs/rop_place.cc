@@ -491,6 +491,33 @@ void AnswersInOrder(Side& side, const Device& device) {
   }
 }
 
+// What a large WRITE finds no grants for it asks for on its way: a few later
+// none has to be asked for any more.
+void LargeFromTheStart(Side& side, const Device& device) {
+  constexpr size_t kLength = 16 * kMiB;
+  constexpr int kFirst = 5;
+  auto memory = std::make_unique<uint8_t[]>(kLength);
+  std::memset(memory.get(), 0x55, kLength);
+  const MrPtr mr = RegisterMr(device, memory.get(), kLength, kAccess);
+  const Connection connection = Connect(device, side, Config());
+  const Target peer = side.channel.Exchange(
+      Target{reinterpret_cast<uint64_t>(memory.get()), mr->rkey});
+  const ibv_sge sge = {.addr = reinterpret_cast<uint64_t>(memory.get()),
+                       .length = kLength,
+                       .lkey = mr->lkey};
+  uint64_t before = 0;
+  for (int i = 0; side.leads && i <= kFirst; i++) {
+    before = DirectBytes(side);
+    PostWrite(connection.qp.get(), i, sge, peer);
+    WaitForSuccess(connection.send_cq.get(), side.options.timeout_s,
+                   "a large WRITE");
+  }
+  side.channel.Barrier(400);
+  const uint64_t direct = side.leads ? DirectBytes(side) - before : kLength;
+  Check(direct * 4 > kLength * 3, "after ", kFirst, " WRITEs of ", kLength,
+        " bytes only ", direct, " of the next were placed");
+}
+
 // The end of a message is there: so is all of it.
 void LastWordLast(Side& side, const Device& device) {
   constexpr size_t kLength = 64 * kKiB - 24;
@@ -529,6 +556,7 @@ void Run(Side& side) {
   if (side.leads) {
     std::cout << "answers land in the order of their READs\n";
   }
+  LargeFromTheStart(side, device);
   LastWordLast(side, device);
   if (side.leads) {
     std::cout << "the end of a message lands last\n";
