@@ -64,6 +64,7 @@ u32 ropcie_grant_revoke(struct ropcie_grants *out, u32 key)
 		num++;
 		g->tell |= !g->revoked;
 		g->revoked = true;
+		out->tells = true;
 	}
 	return num;
 }
@@ -72,9 +73,10 @@ struct ropcie_grant *ropcie_grant_to_revoke(struct ropcie_grants *out)
 {
 	u32 i;
 
-	for (i = 0; i < ROPCIE_GRANTS; i++)
+	for (i = 0; out->tells && i < ROPCIE_GRANTS; i++)
 		if (out->grant[i].id && out->grant[i].tell)
 			return &out->grant[i];
+	out->tells = false;
 	return NULL;
 }
 
@@ -142,6 +144,13 @@ struct ropcie_hold *ropcie_hold_find(struct ropcie_holds *in, u32 key, bool sink
 	return NULL;
 }
 
+/* It is used no more. */
+static void give_back(struct ropcie_holds *in, struct ropcie_hold *h)
+{
+	h->state = ROPCIE_HOLD_RETURNING;
+	in->returns = true;
+}
+
 static void earn(struct ropcie_holds *in, u32 pages)
 {
 	in->credit = min_t(u32, CREDIT_MAX, in->credit + pages);
@@ -200,7 +209,7 @@ bool ropcie_hold_wants(struct ropcie_holds *in, u32 bytes)
 	if (!room)
 		return false;
 	if (room->state == ROPCIE_HOLD_GRANTED)
-		room->state = ROPCIE_HOLD_RETURNING;
+		give_back(in, room);
 	return true;
 }
 
@@ -259,7 +268,10 @@ void ropcie_hold_fill(struct ropcie_holds *in, const struct ropcie_hdr *hdr,
 		return;
 	memset(h, 0, sizeof(*h));
 	h->id = hdr->imm;
-	h->state = pages ? ROPCIE_HOLD_GRANTED : ROPCIE_HOLD_RETURNING;
+	if (pages)
+		h->state = ROPCIE_HOLD_GRANTED;
+	else
+		give_back(in, h);
 	h->sink = in->sink;
 	h->used = ++in->clock;
 	h->mr.key = hdr->rkey;
@@ -277,16 +289,17 @@ void ropcie_hold_drop(struct ropcie_holds *in, u32 id)
 	for (i = 0; i < ROPCIE_HOLDS; i++)
 		if (in->hold[i].state == ROPCIE_HOLD_GRANTED &&
 		    in->hold[i].id == id)
-			in->hold[i].state = ROPCIE_HOLD_RETURNING;
+			give_back(in, &in->hold[i]);
 }
 
 struct ropcie_hold *ropcie_hold_to_return(struct ropcie_holds *in)
 {
 	u32 i;
 
-	for (i = 0; i < ROPCIE_HOLDS; i++)
+	for (i = 0; in->returns && i < ROPCIE_HOLDS; i++)
 		if (in->hold[i].state == ROPCIE_HOLD_RETURNING)
 			return &in->hold[i];
+	in->returns = false;
 	return NULL;
 }
 

@@ -55,12 +55,14 @@ struct ropcie_grant {
  * @grant: grants
  * @num: how many there are
  * @next_id: number of the next
+ * @tells: the peer may have to be told of some
  * @closed: no more are given
  */
 struct ropcie_grants {
 	struct ropcie_grant grant[ROPCIE_GRANTS];
 	u32 num;
 	u32 next_id;
+	bool tells;
 	bool closed;
 };
 
@@ -167,6 +169,7 @@ struct ropcie_hold {
  * @sink: what it was for
  * @addr: what it was for
  * @credit: what may be spent on questions
+ * @returns: some may have to be returned
  * @ever: something was asked in this life
  * @closed: nothing is asked, and what is granted is returned
  */
@@ -180,6 +183,7 @@ struct ropcie_holds {
 	bool sink;
 	u64 addr;
 	u32 credit;
+	bool returns;
 	bool ever;
 	bool closed;
 };
