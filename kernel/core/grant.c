@@ -4,7 +4,7 @@
 /* What a question costs, in pages placed; and most that can be saved up. */
 #define ASK_COST 64
 #define CREDIT_MAX (ASK_COST * ROPCIE_GRANTS)
-/* WRITEs after which a question was lost: nobody was there yet. */
+/* Records without a grant after which a question was lost: nobody was there yet. */
 #define ASK_PATIENCE 1024
 
 void ropcie_grants_init(struct ropcie_grants *out, u32 seed)

@@ -163,7 +163,7 @@ struct ropcie_hold {
  * @hold: grants
  * @clock: counts uses
  * @asked: the one that was asked for, or NULL
- * @waits: WRITEs since then
+ * @waits: records without a grant since then
  * @question: number of the last question, 24 bits
  * @key: what it was for
  * @sink: what it was for
