@@ -251,22 +251,20 @@ int ropcie_lane_recv(struct ropcie_lane_rx *rx, struct ropcie_rec *rec)
 {
 	const struct ropcie_slot *src =
 		&rx->slots[rx->head & (rx->geom.slots - 1)];
-	struct ropcie_slot slot ROPCIE_UNINIT;
 
 	/* Header and payload are written before the valid word. */
 	if (le64_to_cpu(smp_load_acquire(&src->valid)) !=
 	    ropcie_valid(rx->epoch, rx->head))
 		return 0;
 	/* The only look at the shared header; what follows uses the copy. */
-	memcpy(&slot, src, sizeof(slot));
+	memcpy(&rec->slot, src, sizeof(rec->slot));
 	barrier(); /* the compiler may not read the original again */
-	if (ropcie_wire_decode(&slot, &rec->hdr))
+	if (ropcie_wire_decode(&rec->slot, &rec->hdr))
 		return -EBADMSG;
 
 	rec->span = rec->ring;
 	if (ropcie_hdr_inline(&rec->hdr)) {
-		memcpy(rec->inl, slot.inl, sizeof(rec->inl));
-		rec->ring[0].base = rec->inl;
+		rec->ring[0].base = rec->slot.inl;
 		rec->ring[0].len = rec->hdr.frag_len;
 		rec->nspan = 1;
 	} else if (rec->hdr.flags & ROPCIE_F_PLACED) {
@@ -297,18 +295,11 @@ void ropcie_lane_publish(struct ropcie_lane_rx *rx)
 	smp_store_release(rx->cons, cpu_to_le32((u32)rx->head));
 }
 
-u32 ropcie_rec_scatter(const struct ropcie_rec *rec, u32 from,
-		       const struct ropcie_vec *vec, u32 nvec)
+u32 ropcie_rec_scatter_runs(const struct ropcie_rec *rec, u32 from,
+			    const struct ropcie_vec *vec, u32 nvec)
 {
 	u32 done = 0, span = 0, soff = from, i = 0, voff = 0;
 
-	/* Nearly all records. */
-	if (rec->nspan == 1 && nvec && rec->span->len - from <= vec->len &&
-	    from < rec->span->len) {
-		done = rec->span->len - from;
-		memcpy(vec->base, (const u8 *)rec->span->base + from, done);
-		return done;
-	}
 	while (span < rec->nspan && i < nvec) {
 		u32 n;
 

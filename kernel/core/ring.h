@@ -119,15 +119,15 @@ struct ropcie_lane_rx {
  * @span: payload: @nspan runs; the bytes may change at any time while they are read
  * @nspan: number of runs
  * @ring: from a lane: runs of shared memory, at most two (the ring may wrap), or one
- *	in @inl
- * @inl: private copy of a payload that rode in the slot
+ *	in @slot
+ * @slot: from a lane: private copy of the slot
  */
 struct ropcie_rec {
 	struct ropcie_hdr hdr;
 	const struct ropcie_vec *span;
 	u32 nspan;
 	struct ropcie_vec ring[2];
-	u8 inl[ROPCIE_SLOT_INLINE];
+	struct ropcie_slot slot;
 };
 
 /**
@@ -296,6 +296,10 @@ void ropcie_lane_consume(struct ropcie_lane_rx *rx,
  */
 void ropcie_lane_publish(struct ropcie_lane_rx *rx);
 
+/* ropcie_rec_scatter() of any runs into any runs. */
+u32 ropcie_rec_scatter_runs(const struct ropcie_rec *rec, u32 from,
+			    const struct ropcie_vec *vec, u32 nvec);
+
 /**
  * ropcie_rec_scatter() - copy a record's payload into a vector
  * @rec: record
@@ -307,7 +311,18 @@ void ropcie_lane_publish(struct ropcie_lane_rx *rx);
  *
  * Return: bytes copied.
  */
-u32 ropcie_rec_scatter(const struct ropcie_rec *rec, u32 from,
-		       const struct ropcie_vec *vec, u32 nvec);
+static inline u32 ropcie_rec_scatter(const struct ropcie_rec *rec, u32 from,
+				     const struct ropcie_vec *vec, u32 nvec)
+{
+	u32 left;
+
+	/* Nearly all records are one run into another. */
+	if (rec->nspan != 1 || !nvec || from >= rec->span->len ||
+	    rec->span->len - from > vec->len)
+		return ropcie_rec_scatter_runs(rec, from, vec, nvec);
+	left = rec->span->len - from;
+	memcpy(vec->base, (const u8 *)rec->span->base + from, left);
+	return left;
+}
 
 #endif /* ROPCIE_CORE_RING_H */

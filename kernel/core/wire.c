@@ -128,6 +128,13 @@ static const struct op_rule op_rules[ROPCIE_OP_END] = {
 	},
 };
 
+const u8 ropcie_slot_room[ROPCIE_OP_END] = {
+	[ROPCIE_OP_SEND] = ROPCIE_SLOT_INLINE + 1,
+	[ROPCIE_OP_WRITE] = ROPCIE_SLOT_WRITE_INLINE + 1,
+	[ROPCIE_OP_READ_RESP] = ROPCIE_SLOT_INLINE + 1,
+	[ROPCIE_OP_ATOMIC_WRITE] = ROPCIE_SLOT_WRITE_INLINE + 1,
+};
+
 static void put_u64(__le32 *to, u64 val)
 {
 	to[0] = cpu_to_le32((u32)val);
@@ -193,11 +200,17 @@ void ropcie_wire_encode(const struct ropcie_hdr *hdr, struct ropcie_slot *slot)
 static bool zero(const u8 *bytes, size_t len)
 {
 	u64 any = 0, word;
+	u32 half;
 
 	for (; len >= sizeof(word); len -= sizeof(word)) {
 		memcpy(&word, bytes, sizeof(word));
 		any |= word;
 		bytes += sizeof(word);
+	}
+	if (len >= sizeof(half)) {
+		len -= sizeof(half);
+		memcpy(&half, bytes + len, sizeof(half));
+		any |= half;
 	}
 	while (len)
 		any |= bytes[--len];
@@ -295,39 +308,36 @@ static int decode_operands(const struct ropcie_slot *slot,
 	}
 }
 
-/* Lengths against the first and last flags. */
+/* Lengths against the first and last flags, and what only a last one may have. */
 static int check_fragment(const struct ropcie_hdr *hdr, bool whole)
 {
-	bool first = hdr->flags & ROPCIE_F_FIRST;
-	bool last = hdr->flags & ROPCIE_F_LAST;
+	const u8 last_only = ROPCIE_F_IMM | ROPCIE_F_SOLICITED |
+			     ROPCIE_F_ACKREQ | ROPCIE_F_INV;
+	const u8 ends = ROPCIE_F_FIRST | ROPCIE_F_LAST;
 	bool imm = hdr->flags & ROPCIE_F_IMM;
 	bool inv = hdr->flags & ROPCIE_F_INV;
 
-	if (whole && !(first && last))
+	if (hdr->frag_len > ROPCIE_MAX_FRAG)
 		return -EBADMSG;
+	if ((hdr->flags & ends) == ends) {
+		if (hdr->frag_len != hdr->msg_len)
+			return -EBADMSG;
+	} else if (whole || hdr->msg_len > ROPCIE_MAX_MSG || !hdr->frag_len ||
+		   hdr->frag_len >= hdr->msg_len) {
+		return -EBADMSG;
+	}
 	if (hdr->op == ROPCIE_OP_ATOMIC_WRITE &&
 	    hdr->msg_len != ROPCIE_ATOMIC_LEN)
 		return -EBADMSG;
-	if (hdr->msg_len > ROPCIE_MAX_MSG || hdr->frag_len > ROPCIE_MAX_FRAG ||
-	    hdr->frag_len > hdr->msg_len)
-		return -EBADMSG;
-	if (first && last && hdr->frag_len != hdr->msg_len)
-		return -EBADMSG;
-	if (!(first && last) &&
-	    (hdr->frag_len == 0 || hdr->frag_len == hdr->msg_len))
-		return -EBADMSG;
-	if (!last && (hdr->flags & (ROPCIE_F_IMM | ROPCIE_F_SOLICITED |
-				    ROPCIE_F_ACKREQ | ROPCIE_F_INV)))
-		return -EBADMSG;
-	if (imm && inv)
+	if (!(hdr->flags & last_only))
+		return hdr->imm ? -EBADMSG : 0;
+	if (!(hdr->flags & ROPCIE_F_LAST) || (imm && inv))
 		return -EBADMSG;
 	/* Only what completes a receive can be solicited (IBTA 9.2.3). */
 	if ((hdr->flags & ROPCIE_F_SOLICITED) &&
 	    !ropcie_op_receives(hdr->op, imm))
 		return -EBADMSG;
-	if (!imm && !inv && hdr->imm)
-		return -EBADMSG;
-	return 0;
+	return hdr->imm && !imm && !inv ? -EBADMSG : 0;
 }
 
 /* A record without payload of its own. */
@@ -402,11 +412,12 @@ int ropcie_wire_decode(const struct ropcie_slot *slot, struct ropcie_hdr *hdr)
 	hdr->operands[1] = 0;
 
 	if (rule->queue_pair) {
-		if (hdr->mq > ROPCIE_MQ_MAX || !ropcie_mq_qpn(hdr->mq) ||
-		    ropcie_mq_dir(hdr->mq) != rule->dir)
+		/* All three have 24 bits. */
+		if ((ropcie_mq_qpn(hdr->mq) | hdr->src_qpn | hdr->psn) >
+		    ROPCIE_QPN_MASK)
 			return -EBADMSG;
-		if (!hdr->src_qpn || hdr->src_qpn > ROPCIE_QPN_MASK ||
-		    hdr->psn > ROPCIE_PSN_MASK)
+		if (!ropcie_mq_qpn(hdr->mq) || !hdr->src_qpn ||
+		    ropcie_mq_dir(hdr->mq) != rule->dir)
 			return -EBADMSG;
 	} else if (hdr->mq != ROPCIE_MQ_NETDEV || hdr->src_qpn || hdr->psn) {
 		return -EBADMSG;

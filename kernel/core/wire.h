@@ -352,24 +352,17 @@ static inline u64 ropcie_valid(u32 epoch, u64 pos)
 	return ((u64)epoch << 32) | (u32)(pos + 1);
 }
 
+/* By opcode: one more than the most payload bytes that ride in the slot; 0: none does. */
+extern const u8 ropcie_slot_room[ROPCIE_OP_END];
+
 /**
  * ropcie_hdr_inline() - does the payload of @hdr ride in the slot?
  * @hdr: header with a valid opcode
  */
 static inline bool ropcie_hdr_inline(const struct ropcie_hdr *hdr)
 {
-	switch (hdr->op) {
-	case ROPCIE_OP_SEND:
-	case ROPCIE_OP_READ_RESP:
-		return hdr->frag_len <= ROPCIE_SLOT_INLINE &&
-		       !(hdr->flags & ROPCIE_F_PLACED);
-	case ROPCIE_OP_WRITE:
-	case ROPCIE_OP_ATOMIC_WRITE:
-		return hdr->frag_len <= ROPCIE_SLOT_WRITE_INLINE &&
-		       !(hdr->flags & ROPCIE_F_PLACED);
-	default:
-		return false;
-	}
+	return hdr->frag_len < ropcie_slot_room[hdr->op] &&
+	       !(hdr->flags & ROPCIE_F_PLACED);
 }
 
 /**

@@ -65,9 +65,10 @@ class Lane {
   ropcie_lane_geom geom_;
   std::vector<uint8_t> memory_;
   std::vector<u64> ends_;
-  __le32 cons_ = 0;
-  ropcie_lane_tx tx_{};
-  ropcie_lane_rx rx_{};
+  // Two threads may have a half each: no line is of both.
+  alignas(64) __le32 cons_ = 0;
+  alignas(64) ropcie_lane_tx tx_{};
+  alignas(64) ropcie_lane_rx rx_{};
 };
 
 // The header of a message in one record.

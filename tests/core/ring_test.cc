@@ -495,7 +495,7 @@ TEST(Lane, HostileMemoryStaysInTheLane) {
     for (uint32_t s = 0; s < rec.nspan; s++) {
       const auto* base = static_cast<const uint8_t*>(rec.span[s].base);
       sum += rec.span[s].len;
-      ASSERT_TRUE(base == rec.inl ||
+      ASSERT_TRUE(base == rec.slot.inl ||
                   (base >= payload &&
                    base + rec.span[s].len <= payload + lane.geom().bytes));
     }

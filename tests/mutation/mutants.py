@@ -20,10 +20,12 @@ class Mutant:
 MUTANTS = (
     # What a peer writes.
     Mutant("a fragment longer than its message", "wire.c",
-           "hdr->frag_len > hdr->msg_len)", "false)"),
+           "hdr->frag_len >= hdr->msg_len)", "false)"),
     Mutant("messages without a limit", "wire.c",
-           "if (hdr->msg_len > ROPCIE_MAX_MSG || hdr->frag_len > ROPCIE_MAX_FRAG ||",
-           "if (hdr->frag_len > ROPCIE_MAX_FRAG ||"),
+           "whole || hdr->msg_len > ROPCIE_MAX_MSG || !hdr->frag_len ||",
+           "whole || !hdr->frag_len ||"),
+    Mutant("a payload larger than its slot", "wire.h",
+           "hdr->frag_len < ropcie_slot_room[hdr->op]", "hdr->frag_len <= ropcie_slot_room[hdr->op]"),
     Mutant("flags that the opcode does not know", "wire.c",
            "(slot->flags & ~rule->flags) || ", ""),
     Mutant("READ responses as small as the peer likes", "wire.c",
@@ -33,8 +35,7 @@ MUTANTS = (
     Mutant("reserved bytes of an acknowledge", "wire.c",
            "return zero(slot->aeth.rsvd, sizeof(slot->aeth.rsvd)) ? 0 : -EBADMSG;", "return 0;"),
     Mutant("PSNs of more than 24 bits", "wire.c",
-           "hdr->src_qpn > ROPCIE_QPN_MASK ||\n\t\t    hdr->psn > ROPCIE_PSN_MASK)",
-           "hdr->src_qpn > ROPCIE_QPN_MASK)"),
+           "hdr->src_qpn | hdr->psn) >", "hdr->src_qpn) >"),
     Mutant("a short datagram", "wire.c", "hdr->frag_len < ROPCIE_GRH_LEN ||", ""),
     # Lanes.
     Mutant("a consumer position that can not be", "ring.c", "if (freed > used)", "if (false)"),
