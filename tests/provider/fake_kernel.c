@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fake_kernel.h"
@@ -372,6 +373,38 @@ long __wrap_syscall(long number, ...)
 	if (!errno)
 		errno = written(data, length);
 	return errno ? -1 : (long)length;
+}
+
+static struct {
+	uint64_t mono;
+	uint64_t wall;
+	uint64_t passed;
+	uint32_t looks;
+	uint32_t stop;
+} clocks;
+
+void fake_clocks(uint64_t mono, uint64_t wall, uint32_t stop)
+{
+	memset(&clocks, 0, sizeof(clocks));
+	clocks.mono = mono;
+	clocks.wall = wall;
+	clocks.stop = stop;
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+	uint64_t ns;
+
+	clocks.passed += 100;
+	if (++clocks.looks == clocks.stop)
+		clocks.passed += 13000000;
+	ns = clocks.passed +
+	     (clock == CLOCK_REALTIME ? clocks.wall : clocks.mono);
+	now->tv_sec = (time_t)(ns / 1000000000);
+	now->tv_nsec = (long)(ns % 1000000000);
+	return 0;
 }
 
 int ibv_cmd_req_notify_cq(struct ibv_cq *cq, int solicited_only)

@@ -61,6 +61,12 @@ void fake_fail_calls(int error, uint32_t times);
 /* Doorbells and polls return EIO from now on. */
 void fake_lose_device(void);
 
+/*
+ * From now on clocks begin at `mono` and at `wall` ns, and go on by 100 ns with each look
+ * at one. Before look number `stop` (from 1) whoever looks loses the processor for 13 ms.
+ */
+void fake_clocks(uint64_t mono, uint64_t wall, uint32_t stop);
+
 /* Registered regions that are still there. */
 int fake_regions(void);
 
