@@ -14,30 +14,6 @@
 # shellcheck source=tests/guest/lib/nvmet.sh
 . "$(dirname "$0")/lib/nvmet.sh"
 
-log=$LAB_OUT/fio.$NODE
-
-start_io() {
-	fio --name=io --filename="$disk" --allow_file_create=0 --direct=1 --ioengine=libaio \
-		--rw=randrw --bs=4k --iodepth=32 --numjobs=2 --size=8m --offset_increment=8m --verify=crc32c \
-		--verify_fatal=1 --time_based --runtime="$1" --minimal >"$log" 2>&1 &
-	io=$!
-	sleep 2
-	kill -0 "$io" || fail "fio ended before its time: $(<"$log")"
-}
-
-# expect_end WHAT GOOD: fio waits for the kernel's last answer, which is GOOD (1) or
-# an error (0).
-expect_end() {
-	local status=0
-
-	timeout $((2 * patience)) tail --pid="$io" -f /dev/null || fail "fio hangs after $1"
-	wait "$io" || status=$?
-	grep -qE 'verify: |verify failed' "$log" && fail "wrong data after $1: $(<"$log")"
-	[ "$2" = $((status == 0 ? 1 : 0)) ] ||
-		fail "fio ended with status $status after $1: $(<"$log")"
-	pass "$1: fio ended with status $status"
-}
-
 reconnecting() {
 	grep -q connecting /sys/class/nvme/nvme*/state
 }
@@ -46,13 +22,9 @@ reconnecting() {
 expect_reconnecting() {
 	if [ "$NODE" = 2 ]; then
 		retry "$patience" reconnecting || fail "the host does not see $1"
-		kill -0 "$io" || fail "fio ended before $1: $(<"$log")"
+		kill -0 "$io" || fail "fio ended before $1: $(<"$io_log")"
 	fi
 	lab-barrier "${1//[^a-z]/-}"
-}
-
-no_controller() {
-	! ls /sys/class/nvme/nvme* >/dev/null 2>&1
 }
 
 one_turn() {

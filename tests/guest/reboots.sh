@@ -7,7 +7,8 @@
 # reboots.sh [TURNS [WAY...]]: the last node dies under traffic, TURNS times in each way: its
 # QEMU is killed (kill), it is reset (crash), it reboots in good order (orderly). Verbs, TCP and NVMe over Fabrics to it
 # end as they should and in time; others do not notice; when it is back, all works
-# without reloading anything on the others. Node 1 has the NVMe target.
+# without reloading anything on the others. Node 1 and the last node are NVMe target and
+# host to each other: node 1's disk keeps its data, the other one is new in each life.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/link.sh
@@ -21,6 +22,7 @@ ways=("${@:2}")
 [ $# -ge 2 ] || ways=(kill crash orderly)
 count=$((${1:-20} * ${#ways[@]}))
 victim=$NODES
+ctrl_loss_tmo=3
 
 is_victim() {
 	[ "$NODE" = "$victim" ]
@@ -42,6 +44,16 @@ use_disk() {
 	disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=8m
 }
 
+# serve_disk NUMBER: the victim does, in each of its lives, and node 1 can use it.
+serve_disk() {
+	! is_victim || traddr=10.77.0.$victim start_target
+	lab-barrier "serves-$1"
+	if [ "$NODE" = 1 ]; then
+		traddr=10.77.0.$victim connect
+		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
+	fi
+}
+
 # What the survivors have among themselves goes on.
 others_go_on() {
 	expect_traffic "$1"
@@ -61,13 +73,17 @@ die() {
 		disk_io "$disk" --rw=randrw --bs=4k --iodepth=16 --offset=16m --size=8m --rate_iops=200 --time_based \
 			--runtime=600 >/dev/null &
 	fi
+	[ "$NODE" != 1 ] || start_io 600 --rate_iops=50
+	lab-barrier "busy-$1"
 	if is_victim || [ "$NODE" = 1 ]; then
+		start_stream $((NODE == 1 ? victim : 1))
 		[ "$NODES" = 2 ] || others=(--port-stays)
 		with_victim rop_faults --rounds 1 --peer-may-die "${others[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 		test=$!
 		await_round 1 "$test" "before $way"
 	fi
 	lab-barrier "dies-$1"
+	died=$SECONDS
 	if is_victim; then
 		sleep "0.$((RANDOM % 10))"
 		lab-reboot "$way"
@@ -79,9 +95,15 @@ die() {
 		*) expect_silence_noticed 1 ;;
 		esac
 		pass "node$victim ends by $way"
+		! ended "$stream" || fail "TCP does not wait for node$victim: $(<"$stream_log")"
 		[ "$NODES" -gt 2 ] || retry "$patience" port_is_down || fail "the port is up without a peer"
 	fi
 	[ "$NODES" = 2 ] || others_go_on "$way"
+	if [ "$NODE" = 1 ]; then
+		expect_end "its target's end by $way" 0
+		retry "$patience" no_controller || fail "the controller stays without its target"
+		echo "IO ended within $((SECONDS - died)) s"
+	fi
 }
 
 # come_back NUMBER: all works as before.
@@ -94,6 +116,8 @@ come_back() {
 	# It reached the others before it came here.
 	[ $((${EPOCHREALTIME/./} - began)) -le $((patience * 1000000 / 12)) ] ||
 		fail "node$victim is reached $((${EPOCHREALTIME/./} - began)) us after its return"
+	# Each retransmission of TCP's is at most as late again as the peer was away.
+	[ "$NODE" != 1 ] || expect_reset "the return of node$victim" $((SECONDS - died + patience / 12))
 	[ "$NODES" = 2 ] || is_victim || expect_traffic "the return of node$victim"
 	lab-barrier "reached-$1"
 	[ "$NODES" = 2 ] || is_victim || kill_hog || true # its peer may have been killed first
@@ -104,12 +128,14 @@ come_back() {
 		exchange_with $((NODE == 1 ? victim : 1))
 	fi
 	lab-barrier "well-$1"
+	serve_disk "$1"
 	pass "node$victim is back, $1 of $count times"
 }
 
 if [ "$LAB_BOOT" = 1 ]; then
 	[ "$NODE" != 1 ] || start_target
 	lab-barrier target
+	serve_disk 0
 else
 	come_back $((LAB_BOOT - 1))
 fi
@@ -117,9 +143,11 @@ for ((number = LAB_BOOT; number <= count; number++)); do
 	die "$number"
 	come_back "$number"
 done
-if is_victim; then
-	use_disk
+! is_victim || use_disk
+if is_victim || [ "$NODE" = 1 ]; then
 	disconnect
 fi
 lab-barrier over
-[ "$NODE" != 1 ] || stop_target
+if is_victim || [ "$NODE" = 1 ]; then
+	stop_target
+fi

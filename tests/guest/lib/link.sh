@@ -128,11 +128,6 @@ be_silent() {
 	pass "a silence of $2 s ($1), $3 times"
 }
 
-# netdev_has_more_than BYTES: it has received them.
-netdev_has_more_than() {
-	[ "$(<"/sys/class/net/$NETDEV/statistics/rx_bytes")" -gt "$1" ]
-}
-
 # tcp_over_loss WORD SECONDS NODE: node NODE does it once, in the midst of TCP in both
 # directions, whose connections outlive it. Wants tcp.sh.
 tcp_over_loss() {

@@ -9,6 +9,8 @@ nqn=nqn.2026-11.ropcie:ram
 port=4420
 target=/sys/kernel/config/nvmet
 disk_mib=64
+ctrl_loss_tmo=60 # s; a host tries once a second
+io_log=$LAB_OUT/fio.$NODE
 
 # open_port, close_port: the target listens, or not any more.
 open_port() {
@@ -50,7 +52,7 @@ namespace_is_there() {
 # connect: $disk is the host's device for the target's disk then.
 connect() {
 	modprobe nvme-$transport || fail "nvme-$transport does not load"
-	echo "transport=$transport,traddr=$traddr,trsvcid=$port,nqn=$nqn,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=60" \
+	echo "transport=$transport,traddr=$traddr,trsvcid=$port,nqn=$nqn,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=$ctrl_loss_tmo" \
 		>/dev/nvme-fabrics || fail "nvme-$transport does not connect"
 	retry "$patience" namespace_is_there || fail "no namespace appears"
 	# The number is the next one while somebody has the last one still open.
@@ -65,4 +67,31 @@ delete_controller() {
 disconnect() {
 	delete_controller
 	modprobe -r nvme-$transport
+}
+
+# start_io SECONDS [FIO-OPTION...]: on $disk; every byte is verified.
+start_io() {
+	fio --name=io --filename="$disk" --allow_file_create=0 --direct=1 --ioengine=libaio \
+		--rw=randrw --bs=4k --iodepth=32 --numjobs=2 --size=8m --offset_increment=8m --verify=crc32c \
+		--verify_fatal=1 --time_based --runtime="$1" --minimal "${@:2}" >"$io_log" 2>&1 &
+	io=$!
+	sleep 2
+	kill -0 "$io" || fail "fio ended before its time: $(<"$io_log")"
+}
+
+# expect_end WHAT GOOD: fio waits for the kernel's last answer, which is GOOD (1) or
+# an error (0).
+expect_end() {
+	local status=0
+
+	timeout $((2 * patience)) tail --pid="$io" -f /dev/null || fail "fio hangs after $1"
+	wait "$io" || status=$?
+	grep -qE 'verify: |verify failed' "$io_log" && fail "wrong data after $1: $(<"$io_log")"
+	[ "$2" = $((status == 0 ? 1 : 0)) ] ||
+		fail "fio ended with status $status after $1: $(<"$io_log")"
+	pass "$1: fio ended with status $status"
+}
+
+no_controller() {
+	! ls /sys/class/nvme/nvme* >/dev/null 2>&1
 }

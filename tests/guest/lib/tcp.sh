@@ -6,9 +6,21 @@
 tcp_net=${tcp_net:-10.77.0} # of the nodes' addresses
 tcp_port=7777
 tcp_bytes=$((16 << 20))
+stream_port=7778
+stream_log=$LAB_OUT/stream.$NODE
+
+# long_pattern NODE: 10 GB.
+long_pattern() {
+	seq "$(($1 * 10000000))" 999999999
+}
 
 pattern() {
-	seq "$(($1 * 10000000))" 999999999 | head -c $tcp_bytes || true
+	long_pattern "$1" | head -c $tcp_bytes || true
+}
+
+# netdev_has_more_than BYTES: it has received them.
+netdev_has_more_than() {
+	[ "$(<"/sys/class/net/$NETDEV/statistics/rx_bytes")" -gt "$1" ]
 }
 
 receive_from() {
@@ -32,4 +44,44 @@ exchange_with() {
 	receiver=$!
 	send_to "$1"
 	wait "$receiver" || fail "TCP from node$1"
+}
+
+# At 5 MB/s at most: others want the processor, too.
+slowly() {
+	while head -c 262144; do
+		sleep 0.05
+	done
+}
+
+# stream_with NODE: both directions of one connection, until it ends; what comes is
+# compared as it comes. The node with the higher number listens.
+stream_with() {
+	if [ "$NODE" -gt "$1" ]; then
+		long_pattern "$NODE" | slowly | busybox nc -l -p $stream_port | cmp - <(long_pattern "$1")
+	else
+		retry "$patience" eval "exec 5<>/dev/tcp/$tcp_net.$1/$stream_port" 2>/dev/null ||
+			fail "cannot connect to node$1"
+		long_pattern "$NODE" | slowly >&5 &
+		cmp - <(long_pattern "$1") <&5
+	fi
+}
+
+# start_stream NODE: of TCP, without an end; bytes come.
+start_stream() {
+	local before
+
+	before=$(<"/sys/class/net/$NETDEV/statistics/rx_bytes")
+	stream_with "$1" >"$stream_log" 2>&1 &
+	stream=$!
+	retry "$patience" netdev_has_more_than $((before + 262144)) || fail "no TCP from node$1: $(<"$stream_log")"
+	! ended "$stream" || fail "TCP with node$1 has ended: $(<"$stream_log")"
+}
+
+# expect_reset WHEN SECONDS: it is, within that time, and what had come was right.
+expect_reset() {
+	retry "$2" ended "$stream" || fail "TCP is not reset $2 s after $1: $(<"$stream_log")"
+	# The reader is told, or the writer: the other one sees an end only.
+	retry 2 grep -q 'reset by peer' "$stream_log" || fail "TCP ends without a reset after $1: $(<"$stream_log")"
+	! grep -q differ "$stream_log" || fail "TCP: other data than was sent: $(<"$stream_log")"
+	pass "TCP is reset after $1"
 }
