@@ -19,7 +19,8 @@
 #               more patient (timeout_ms), so that it is RoPCIe's heartbeat that decides
 #   pause_ulps  the same under TCP and NVMe over Fabrics
 #   bystanders  node 1 loses its port, nodes 2 and 3 have traffic; wants --nodes 3
-#   tcp, nvme   both, under TCP and under NVMe over Fabrics
+#   tcp, nvme   both, under TCP and under NVMe over Fabrics; the next two under TCP (under
+#               NVMe over Fabrics: nvme-of-faults.sh)
 #   modules     the upper modules of a node, or all of them, are unloaded and loaded
 #   unbind      a driver is unbound from its device and bound again
 #   freezer     all processes and the kernel threads that allow it are frozen; left out
@@ -78,14 +79,16 @@ pause() {
 }
 
 pause_ulps_each() {
-	local turn
+	local turn who
 
 	for ((turn = 1; turn <= turns; turn++)); do
-		for seconds in 2 7; do
-			tcp_over_loss pause $seconds $((turn % 2 + 1))
-			meet
-			nvme_over_loss pause $seconds $((turn % 2 + 1))
-		done
+		who=$((turn % 2 + 1))
+		unseen tcp_over $who cut_for pause 2
+		meet
+		unseen nvme_over $who cut_for pause 2
+		tcp_over $who cut_for pause 7
+		meet
+		nvme_over $who cut_for pause 7
 	done
 	pass "TCP and NVMe over Fabrics with a node that stands still, $turns times"
 }
@@ -120,25 +123,39 @@ bystanders() {
 }
 
 tcp() {
-	local turn
+	local turn who module driver
 
 	for ((turn = 1; turn <= turns; turn++)); do
-		tcp_over_loss down 0.3 $((turn % 2 + 1))
+		who=$((turn % 2 + 1))
+		tcp_over $who cut_for down 0.3
 		meet
-		tcp_over_loss dead 7 $((turn % 2 + 1))
+		tcp_over $who cut_for dead 7
 		meet
+		unseen tcp_over $who cut_for dead 1
+		meet
+		for module in ropcie ntb_hw_ivshmem; do
+			tcp_over $who reload_modules $module
+			meet
+		done
+		for driver in "${drivers[@]}"; do
+			# shellcheck disable=SC2086 # two words
+			tcp_over $who rebind $driver
+			meet
+		done
 	done
-	pass "TCP over lost links, $turns times"
+	pass "TCP over lost links and devices, and a short silence, $turns times"
 }
 
 nvme() {
-	local turn
+	local turn who
 
 	for ((turn = 1; turn <= turns; turn++)); do
-		nvme_over_loss down 0.3 $((turn % 2 + 1))
-		nvme_over_loss dead 7 $((turn % 2 + 1))
+		who=$((turn % 2 + 1))
+		nvme_over $who cut_for down 0.3
+		nvme_over $who cut_for dead 7
+		unseen nvme_over $who cut_for dead 1
 	done
-	pass "NVMe over Fabrics over lost links, $turns times"
+	pass "NVMe over Fabrics over lost links, and a short silence, $turns times"
 }
 
 # lose_device NODE TAKE GIVE ARG...: that node's device is taken under traffic, by the
@@ -177,29 +194,14 @@ modules() {
 	pass "modules that go and come under traffic, $turns times"
 }
 
-# unbind BUS DRIVER: from its only device.
-unbind_from() {
-	local driver=/sys/bus/$1/drivers/$2
-
-	bound=$(find "$driver" -type l -lname '*/devices/*' -printf '%f\n')
-	[ -n "$bound" ] || fail "$driver has no device"
-	# shellcheck disable=SC2016 # for the inner shell
-	timeout "$patience" sh -c 'echo "$1" >"$2/unbind"' - "$bound" "$driver" ||
-		fail "$2 does not go from $bound"
-}
-
-bind_to() {
-	echo "$bound" >"/sys/bus/$1/drivers/$2/bind" || fail "$2 does not take $bound"
-	bring_up
-}
-
 unbind() {
-	local turn
+	local turn driver
 
 	for ((turn = 1; turn <= turns; turn++)); do
-		lose_device $((turn % 2 + 1)) unbind_from bind_to ropcie ropcie
-		lose_device $((turn % 2 + 1)) unbind_from bind_to ntb ropcie_ntb_if
-		lose_device $((turn % 2 + 1)) unbind_from bind_to pci ntb_hw_ivshmem
+		for driver in "${drivers[@]}"; do
+			# shellcheck disable=SC2086 # two words
+			lose_device $((turn % 2 + 1)) unbind_from bind_to $driver
+		done
 	done
 	pass "drivers that go and come under traffic, $turns times"
 }
@@ -253,6 +255,7 @@ doorbells() {
 			rop_events --rounds 20 --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
 				fail "events, doorbells: $how: $(<"$faults_log")"
 			exchange_with $((3 - NODE))
+			[ "$turns" = 1 ] || unseen nvme_over 1 sleep 5
 			start_hog 4
 			meet
 			expect_traffic "doorbells: $how"
@@ -266,7 +269,7 @@ doorbells() {
 			meet
 		done
 	done
-	pass "verbs and TCP with bad doorbells, $turns times"
+	pass "verbs, TCP and, more than once, NVMe over Fabrics with bad doorbells, $turns times"
 }
 
 # switch_processors: until $over is there.

@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab-long: --nodes 2 --timeout 7200 -- 20
+# lab-long: --nodes 2 --timeout 28800 -- 20
 #
 # nvme-of-faults.sh [TURNS]: NVMe over Fabrics whose connection goes away under IO:
 # deleted by the host, closed by the target, and lost with the target's RDMA device, which
-# comes back, or with the host's.
+# comes back, or with the host's: RoPCIe's modules or all of them are unloaded, or a driver
+# is unbound.
 # IO ends with an error, or goes on when the ULP has reconnected; nothing waits
 # for ever, and the data are right afterwards.
 # shellcheck source=tests/guest/lib/rdma.sh
@@ -27,7 +28,44 @@ expect_reconnecting() {
 	lab-barrier "${1//[^a-z]/-}"
 }
 
+# lose_device TAKE GIVE ARG...: the target's, then the host's, by the command TAKE ARG...;
+# it is given back.
+lose_device() {
+	local take=$1 give=$2
+
+	shift 2
+	lab-barrier lose
+	[ "$NODE" != 2 ] || start_io 20
+	lab-barrier busy
+	if [ "$NODE" = 1 ]; then
+		"$take" "$@"
+		close_port
+	fi
+	expect_reconnecting "the loss of the target's device ($*)"
+	if [ "$NODE" = 1 ]; then
+		"$give" "$@"
+		open_port
+	fi
+	lab-barrier back
+	if [ "$NODE" = 2 ]; then
+		expect_end "the loss of the target's device ($*)" 1
+		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
+
+		start_io 20
+		"$take" "$@"
+		expect_end "the loss of the host's device ($*)" 0
+		retry "$patience" no_controller || fail "the controller stays without its device"
+		"$give" "$@"
+		expect_reachable "the loss of the host's device"
+		connect
+		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
+	fi
+	lab-barrier works
+}
+
 one_turn() {
+	local driver
+
 	[ "$NODE" != 1 ] || start_target
 	lab-barrier target
 
@@ -53,36 +91,16 @@ one_turn() {
 		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
 	fi
 
-	lab-barrier lose
-	[ "$NODE" != 2 ] || start_io 20
-	lab-barrier busy
-	if [ "$NODE" = 1 ]; then
-		unload_modules ropcie
-		close_port
-	fi
-	expect_reconnecting "the loss of the target's device"
-	if [ "$NODE" = 1 ]; then
-		load_modules ropcie
-		open_port
-	fi
-	lab-barrier back
-	if [ "$NODE" = 2 ]; then
-		expect_end "the loss of the target's device" 1
-		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
-
-		start_io 20
-		unload_modules ropcie
-		expect_end "the loss of the host's device" 0
-		retry "$patience" no_controller || fail "the controller stays without its device"
-		load_modules ropcie
-		expect_reachable "the loss of the host's device"
-		connect
-		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
-		disconnect
-	fi
+	lose_device unload_modules load_modules ropcie
+	lose_device unload_modules load_modules ntb_hw_ivshmem
+	for driver in "${drivers[@]}"; do
+		# shellcheck disable=SC2086 # two words
+		lose_device unbind_from bind_to $driver
+	done
+	[ "$NODE" != 2 ] || disconnect
 	lab-barrier used
 	[ "$NODE" != 1 ] || stop_target
-	pass "the target and the host unload"
+	pass "the target and the host lose their devices"
 }
 
 for ((turn = 1; turn <= ${1:-1}; turn++)); do

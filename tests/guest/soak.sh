@@ -208,13 +208,13 @@ kills() {
 tcp_losses() {
 	draw_node
 	draw_loss
-	tcp_over_loss "$how" "$long" "$who"
+	tcp_over "$who" cut_for "$how" "$long"
 }
 
 nvme_losses() {
 	draw_node
 	draw_loss
-	nvme_over_loss "$how" "$long" "$who"
+	nvme_over "$who" cut_for "$how" "$long"
 }
 
 # The upper modules of a node go under traffic, and come back.

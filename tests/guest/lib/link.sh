@@ -128,46 +128,76 @@ be_silent() {
 	pass "a silence of $2 s ($1), $3 times"
 }
 
-# tcp_over_loss WORD SECONDS NODE: node NODE does it once, in the midst of TCP in both
-# directions, whose connections outlive it. Wants tcp.sh.
-tcp_over_loss() {
-	local peer=$((3 - NODE)) receiver sender before
+# The receiver has its end, or more than BYTES.
+goes_on() {
+	ended "$1" || netdev_has_more_than "$2"
+}
 
+# tcp_over NODE COMMAND...: node NODE runs it once, in the midst of TCP in both
+# directions, whose connections outlive it: its next retransmission is at most as late
+# again as the loss was long. Wants tcp.sh.
+tcp_over() {
+	local peer=$((3 - NODE)) who=$1 receiver sender before began
+
+	shift
 	before=$(<"/sys/class/net/$NETDEV/statistics/rx_bytes")
 	receive_from "$peer" &
 	receiver=$!
 	send_to "$peer" &
 	sender=$!
-	if [ "$NODE" = "$3" ]; then
+	if [ "$NODE" = "$who" ]; then
 		retry "$patience" netdev_has_more_than $((before + tcp_bytes / 16)) || fail "no TCP from node$peer"
-		! ended "$receiver" || fail "TCP from node$peer was over before the link was $1"
-		cut_for "$1" "$2"
+		! ended "$receiver" || fail "TCP from node$peer was over before $*"
+		began=$SECONDS
+		"$@"
+		expect_reachable "$*"
+		before=$(<"/sys/class/net/$NETDEV/statistics/rx_bytes")
+		retry $((SECONDS - began + patience / 12)) goes_on "$receiver" $((before + 65536)) ||
+			fail "TCP from node$peer stands still after $*"
 	fi
-	wait "$sender" || fail "TCP to node$peer over a link that was $1 for $2 s"
-	wait "$receiver" || fail "TCP from node$peer over a link that was $1 for $2 s"
-	expect_reachable "a link that was $1"
+	wait "$sender" || fail "TCP to node$peer over $*"
+	wait "$receiver" || fail "TCP from node$peer over $*"
+	expect_reachable "$*"
 }
 
-# nvme_over_loss WORD SECONDS NODE: the same under NVMe over Fabrics, whose host connects
-# again, and its IO goes on. Wants nvmet.sh.
-nvme_over_loss() {
-	local before io
+# nvme_over NODE COMMAND...: the same under NVMe over Fabrics, whose host connects
+# again if it has to, and its IO goes on. Wants nvmet.sh.
+nvme_over() {
+	local before who=$1 io
 
+	shift
 	[ "$NODE" != 1 ] || start_target
 	lab-barrier target
 	if [ "$NODE" = 2 ]; then
 		connect
 		before=$(rdma_bytes "$RDMA_DEV")
-		disk_io "$disk" --rw=randrw --bs=4k --iodepth=32 --size=8m --time_based --runtime=$((${2%.*} + 10)) &
+		disk_io "$disk" --rw=randrw --bs=4k --iodepth=32 --size=8m --time_based --runtime=17 &
 		io=$!
 		retry "$patience" has_more_bytes_than $((before + (4 << 20))) || fail "fio does nothing"
 	fi
 	lab-barrier busy
-	[ "$NODE" != "$3" ] || cut_for "$1" "$2"
+	[ "$NODE" != "$who" ] || "$@"
 	if [ "$NODE" = 2 ]; then
-		wait "$io" || fail "fio over a link that was $1 for $2 s"
+		wait "$io" || fail "fio over $*"
 		disconnect
 	fi
 	lab-barrier used
 	[ "$NODE" != 1 ] || stop_target
+}
+
+# What this node knows of the loss of links: verbs, the interface, NVMe over Fabrics.
+losses_seen() {
+	link_counters
+	cat "/sys/class/net/$NETDEV/carrier_changes"
+	dmesg | grep -cE 'nvme.*(recovery|[Rr]econnect|timeout)' || true
+}
+
+# unseen COMMAND...: nobody notices any loss meanwhile.
+unseen() {
+	local before
+
+	dmesg -C # or it forgets what is counted here
+	before=$(losses_seen)
+	"$@"
+	[ "$(losses_seen)" = "$before" ] || fail "$* was noticed: $before"$'\n'"$(losses_seen)"
 }

@@ -50,3 +50,35 @@ load_modules() {
 	done
 	bring_up
 }
+
+# reload_modules MODULE: both.
+reload_modules() {
+	unload_modules "$1"
+	load_modules "$1"
+}
+
+# A driver of ours on each bus: BUS DRIVER.
+drivers=("ropcie ropcie" "ntb ropcie_ntb_if" "pci ntb_hw_ivshmem")
+
+# unbind_from BUS DRIVER: from its only device.
+unbind_from() {
+	local driver=/sys/bus/$1/drivers/$2
+
+	bound=$(find "$driver" -type l -lname '*/devices/*' -printf '%f\n')
+	[ -n "$bound" ] || fail "$driver has no device"
+	# shellcheck disable=SC2016 # for the inner shell
+	timeout "$patience" sh -c 'echo "$1" >"$2/unbind"' - "$bound" "$driver" ||
+		fail "$2 does not go from $bound"
+}
+
+# bind_to BUS DRIVER: the same again.
+bind_to() {
+	echo "$bound" >"/sys/bus/$1/drivers/$2/bind" || fail "$2 does not take $bound"
+	bring_up
+}
+
+# rebind BUS DRIVER: both.
+rebind() {
+	unbind_from "$@"
+	bind_to "$@"
+}
