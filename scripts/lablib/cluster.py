@@ -230,6 +230,9 @@ class Cluster:
         elif word == "kill-server":
             killed = self._start[2].kill_server()
             self._answer(member.node, token, "ok" if killed else "fail this link has no server")
+        elif word == "start-server":
+            started = self._start[2].start_server()
+            self._answer(member.node, token, "ok" if started else "fail no server was killed")
         else:
             self._answer(member.node, token, f"fail the lab does not know '{word}'")
 

@@ -46,6 +46,10 @@ class NoLink:
         """Kills the process that lets nodes join, if there is one; was there?"""
         return False
 
+    def start_server(self):
+        """Starts another one, which those join that start later; had it been killed?"""
+        return False
+
 
 class Ntb(NoLink):
     """An ivshmem server that this link starts and ends."""
@@ -61,7 +65,13 @@ class Ntb(NoLink):
     def __enter__(self):
         if not os.access(self._server, os.X_OK):
             raise LabError(f"{self._server} is missing: run cmake --build build")
-        with open(self._log, "wb") as log:
+        with open(self._log, "wb"):
+            pass
+        self._start()
+        return self
+
+    def _start(self):
+        with open(self._log, "ab") as log:
             self._child = procs.spawn(
                 [self._server, "--socket", self._socket, "--size", str(self._size),
                  "--vectors", str(VECTORS), "--shm", self._shm],
@@ -71,7 +81,6 @@ class Ntb(NoLink):
         except BaseException:
             self.__exit__()
             raise
-        return self
 
     def _wait_ready(self):
         """The server says that it listens; its memory then needs no name."""
@@ -103,6 +112,13 @@ class Ntb(NoLink):
 
     def kill_server(self):
         procs.kill(self._child)
+        return True
+
+    def start_server(self):
+        if self._child.poll() is None:
+            return False
+        self.__exit__()
+        self._start()
         return True
 
 
@@ -212,6 +228,9 @@ class Both(NoLink):
 
     def kill_server(self):
         return any([link.kill_server() for link in self._links])
+
+    def start_server(self):
+        return any([link.start_server() for link in self._links])
 
 
 def make(opts, run_dir, log):

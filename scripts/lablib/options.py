@@ -23,7 +23,8 @@ what is written to $LAB_OUT stays, in the directory that is printed at the end.
 `lab-reboot kill|crash|orderly` ends this node: QEMU is killed, the machine is reset, or
 Linux reboots. It starts again, and SCRIPT from its beginning, with LAB_BOOT one higher
 (it is 1 at first). `lab-pause SECONDS` stops this node's QEMU as it is, for so long: the
-whole node is silent. `lab-kill-server` kills what lets nodes join the emulated NTB.
+whole node is silent. `lab-kill-server` kills what lets nodes join the emulated NTB;
+`lab-start-server` starts another, whose memory is new: those join it that start later.
 """
 
 

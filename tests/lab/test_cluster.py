@@ -271,6 +271,20 @@ class Course(unittest.TestCase):
             self.assertEqual(self.run_nodes(behaviour, nodes=1, link=link)[0], [])
             self.assertEqual(heard, [answer])
 
+    def test_another_server_is_started_if_one_was_killed(self):
+        for started, answer in ((True, "tok ok\n"), (False, "tok fail no server was killed\n")):
+            heard = []
+
+            def behaviour(guest):
+                guest.start()
+                guest.tell("request", "tok start-server\n")
+                heard.append(guest.hear("request"))
+                guest.finish()
+
+            link = mock.Mock(start_server=mock.Mock(return_value=started))
+            self.assertEqual(self.run_nodes(behaviour, nodes=1, link=link)[0], [])
+            self.assertEqual(heard, [answer])
+
     def test_pause_is_as_long_as_asked_for_and_answered_behind_it(self):
         seen = []
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What QEMU is told of the guests' memory that other guests see."""
+"""What QEMU is told of the guests' memory that other guests see, and the server's lives."""
 
 import os
 import re
+import stat
+import tempfile
 import unittest
 from unittest import mock
 
@@ -49,6 +51,27 @@ class Memory(unittest.TestCase):
                 self.assertRaises(LabError) as caught:
             links.Memory(2, 1024).__enter__()
         self.assertIn("2048 MiB, from this machine, which has 1500 MiB left", str(caught.exception))
+
+
+class Server(unittest.TestCase):
+    def test_it_is_killed_and_another_one_started(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            server = os.path.join(scratch, "server")
+            with open(server, "w", encoding="utf-8") as script:
+                script.write('#!/bin/sh\necho life >&2; [ ! -e "$2" ] || exit 1\n: >"$2"; echo listening on "$2"; exec sleep 60\n')
+            os.chmod(server, stat.S_IRWXU)
+            log = os.path.join(scratch, "log")
+            with links.Both(links.Ntb(server, 2, scratch, log)) as link:
+                self.assertFalse(link.start_server())
+                self.assertTrue(link.kill_server())
+                self.assertTrue(link.start_server())
+                self.assertFalse(link.start_server())
+            with open(log, encoding="utf-8") as text:
+                self.assertEqual(text.read(), "life\n" * 2)
+            self.assertEqual(sorted(os.listdir(scratch)), ["log", "server"])
+
+    def test_no_link_has_no_server(self):
+        self.assertFalse(links.NoLink().start_server())
 
 
 if __name__ == "__main__":
