@@ -7,7 +7,7 @@
 # lab-long: --nodes 2 --timeout 28800 -- 20
 # lab-long: --nodes 2 --smp 2 --timeout 3600 -- 20 processors
 # lab-long: --nodes 2 --timeout 14400 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 20 pause pause_ulps
-# lab-long: --nodes 3 --timeout 14400 -- 20 cable bystanders
+# lab-long: --nodes 3 --timeout 28800 -- 20 cable bystanders
 #
 # faults.sh [TURNS [WAY...]]: a link or a device is lost under verified traffic, each
 # way TURNS times, at either node. Each time rop_faults checks what programs see, and
@@ -18,7 +18,8 @@
 #   pause       a whole node stands still, for longer and for less; the emulated NTB is
 #               more patient (timeout_ms), so that it is RoPCIe's heartbeat that decides
 #   pause_ulps  the same under TCP and NVMe over Fabrics
-#   bystanders  node 1 loses its port, nodes 2 and 3 have traffic; wants --nodes 3
+#   bystanders  node 1 loses its port or its device, is silent, has bad doorbells, while
+#               nodes 2 and 3 have traffic that nothing disturbs; wants --nodes 3
 #   tcp, nvme   both, under TCP and under NVMe over Fabrics; the next two under TCP (under
 #               NVMe over Fabrics: nvme-of-faults.sh)
 #   modules     the upper modules of a node, or all of them, are unloaded and loaded
@@ -102,24 +103,46 @@ among_others() {
 	NODE=$((NODE - 1)) NODES=2 SERVER=10.77.0.2 "$@"
 }
 
+# stood_by WHAT: nodes 2 and 3 have not noticed it.
+stood_by() {
+	meet
+	[ "$NODE" = 1 ] || expect_bystander "$1"
+}
+
 bystanders() {
-	local turn
+	local turn how driver
 
 	[ "$NODES" = 3 ] || fail "nobody stands by: use --nodes 3"
-	if [ "$NODE" != 1 ]; then
-		among_others start_hog 4 --tcp-port 18700
-		spared=$hog
-	fi
+	[ "$NODE" = 1 ] || among_others start_bystander
 	meet
 	for ((turn = 1; turn <= turns; turn++)); do
 		lose down 0.3 1
-		[ "$NODE" = 1 ] || expect_traffic "the loss of another"
+		stood_by "the loss of another"
+		lose dead 7 1
+		stood_by "the silence of another"
+		be_silent dead 1 1
+		stood_by "a short silence of another"
+		for how in "lose 1" "delay 20" double "spurious 1"; do
+			# shellcheck disable=SC2086 # two words
+			[ "$NODE" != 1 ] || spoil $how
+			meet
+			rop_sendrecv --rounds 5 >"$faults_log" 2>&1 || fail "node 1's doorbells: $how: $(<"$faults_log")"
+			[ "$NODE" != 1 ] || spoil normal
+			expect_no_user_objects "node 1's doorbells: $how"
+			stood_by "another's doorbells: $how"
+		done
+		for driver in "${drivers[@]}"; do
+			# shellcheck disable=SC2086 # two words
+			lose_device 1 unbind_from bind_to $driver
+			stood_by "the loss of another's device: $driver"
+		done
+		lose_device 1 unload_modules load_modules ntb_hw_ivshmem
+		stood_by "the loss of another's modules"
 	done
 	meet
-	[ "$NODE" = 1 ] || kill_hog || true # its peer may have been killed first
-	spared=
+	[ "$NODE" = 1 ] || end_bystander
 	expect_no_user_objects "bystanders"
-	pass "nodes 2 and 3 did not notice that node 1 was lost, $turns times"
+	pass "nodes 2 and 3 did not notice what became of node 1, $turns times"
 }
 
 tcp() {
@@ -161,13 +184,15 @@ nvme() {
 # lose_device NODE TAKE GIVE ARG...: that node's device is taken under traffic, by the
 # command TAKE ARG..., and given back.
 lose_device() {
-	local who=$1 take=$2 give=$3 role=--peer-may-die test
+	local who=$1 take=$2 give=$3 role=(--peer-may-die) pairs=1 test
 
 	shift 3
-	[ "$NODE" != "$who" ] || role=--loses-device
-	rop_faults --rounds 1 $role --timeout $((2 * patience)) >"$faults_log" 2>&1 &
+	[ "$NODES" = 2 ] || role+=(--port-stays)
+	[ "$NODE" != 1 ] || pairs=$((NODES - 1))
+	[ "$NODE" != "$who" ] || role=(--loses-device)
+	rop_faults --rounds 1 "${role[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
-	await_round 1 "$test" "before $take $*"
+	await_round $pairs "$test" "before $take $*"
 	meet
 	if [ "$NODE" = "$who" ]; then
 		sleep "0.$((RANDOM % 5))"
@@ -221,7 +246,7 @@ freezer() {
 		echo "left out: this kernel has no test of its freezer"
 		return
 	}
-	start_hog 4
+	start_strict_hog 4
 	meet
 	for ((turn = 1; turn <= turns; turn++)); do
 		[ "$NODE" != $((turn % 2 + 1)) ] || freeze
@@ -256,7 +281,7 @@ doorbells() {
 				fail "events, doorbells: $how: $(<"$faults_log")"
 			exchange_with $((3 - NODE))
 			[ "$turns" = 1 ] || unseen nvme_over 1 sleep 5
-			start_hog 4
+			start_strict_hog 4
 			meet
 			expect_traffic "doorbells: $how"
 			sleep 1
@@ -289,7 +314,7 @@ processors() {
 	local over=/tmp/processors.over switching turn
 
 	[ "$(nproc)" -gt 1 ] || fail "one processor cannot go: use --smp 2"
-	start_hog 4
+	start_strict_hog 4
 	for ((turn = 1; turn <= turns; turn++)); do
 		rm -f "$over"
 		switch_processors &

@@ -26,7 +26,7 @@ kill_server() {
 
 [ "$NODE" != 1 ] || start_target
 lab-barrier target
-start_hog 4
+start_strict_hog 4
 if [ "$NODE" = 2 ]; then
 	connect
 	disk_io "$disk" --rw=randrw --bs=4k --iodepth=16 --size=8m --time_based --runtime=30 &

@@ -2,9 +2,14 @@
 // Opens a lot of everything and transfers for ever on all QPs, in both
 // directions, until it is killed or its peer is gone: for tests of what the
 // kernel cleans up, and of what must not disturb anybody. Every message is
-// verified. Prints "running" once data flows.
+// verified. Prints "running" once data flows. With --peer-may-die its work
+// requests must end as they should when the peer's program has died: with one
+// QP on a link without other traffic in the time to the point. Otherwise an
+// error or an event of a queue is a failure.
 #include <infiniband/verbs.h>
+#include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -29,6 +34,11 @@ constexpr int kOutstanding = 4;  // in each direction of each QP
 // 0.54 s: what the other node gets over in a third of a second may take it
 // longer where other programs want the machine's processors.
 constexpr uint8_t kAckTimeout = 17;
+constexpr auto kAckTime = std::chrono::nanoseconds(4096 << kAckTimeout);
+// A time-out's longest, where a lane is busy with others.
+constexpr int kStretch = 16;
+// Within which an event that there must not be would come.
+constexpr int kQuietMs = 50;
 constexpr size_t kIdleMrs = 16;
 constexpr size_t kPage = 4096;  // as far apart as messages begin in a pattern
 
@@ -53,6 +63,7 @@ class Hog {
     const int entries = 2 * kOutstanding * side.options.qps;
     cq_ = CreateCq(device_, entries, channel_.get());
     QpConfig config;
+    tries_ = 1 + config.retry_cnt;
     config.timeout = kAckTimeout;
     config.cap.max_send_wr = kOutstanding;
     config.cap.max_recv_wr = kOutstanding;
@@ -77,6 +88,7 @@ class Hog {
   // Returns when the peer is gone.
   void Run() {
     for (size_t i = 0; i < qps_.size(); ++i) {
+      flows_.at(i).answered = Clock::now();
       for (int j = 0; j < kOutstanding; ++j) {
         Send(i);
       }
@@ -88,6 +100,8 @@ class Hog {
           ibv_poll_cq(cq_.get(), static_cast<int>(done.size()), done.data());
       Check(count >= 0, "ibv_poll_cq failed");
       if (count == 0) {
+        Check(side_.options.peer_may_die || !EventComes(0),
+              "there is an event without a reason");
         std::this_thread::yield();
       }
       for (int i = 0; i < count; ++i) {
@@ -101,20 +115,99 @@ class Hog {
         std::cout << "running\n" << std::flush;
       }
     }
+    Check(side_.options.peer_may_die, "the peer is gone");
+    SeeDeath();
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // The peer's queue pairs are destroyed, and nobody answers: each queue pair
+  // has one RETRY_EXC_ERR when its time is over, and flushes what is left.
+  // There is no event.
+  void SeeDeath() {
+    const Clock::duration most =
+        (flows_.size() > 1 ? kStretch : 1) * tries_ * kAckTime +
+        side_.options.timeout_s * std::chrono::milliseconds(20);
+    const Clock::time_point end = Clock::now() + 2 * most;
+    while (!std::all_of(flows_.begin(), flows_.end(), [](const Flow& flow) {
+      return flow.failed && flow.posted_sends == 0 && flow.posted_receives == 0;
+    })) {
+      std::array<ibv_wc, 64> done{};
+      const int count =
+          ibv_poll_cq(cq_.get(), static_cast<int>(done.size()), done.data());
+      Check(count >= 0, "ibv_poll_cq failed");
+      for (int i = 0; i < count; ++i) {
+        Ended(done.at(static_cast<size_t>(i)), most);
+      }
+      Check(Clock::now() < end, "work requests to a dead program do not end");
+    }
+    Check(!EventComes(kQuietMs), "the death of a program is an event");
+  }
+
+  // It may have been answered until the peer was quite dead.
+  void Ended(const ibv_wc& wc, Clock::duration most) {
+    Flow& flow = flows_.at(wc.wr_id / 2);
+    const bool receives = wc.wr_id % 2 == 1;
+    if (wc.status == IBV_WC_SUCCESS) {
+      Check(receives || !flow.failed, "a success behind an error");
+      Again(wc);
+      return;
+    }
+    --(receives ? flow.posted_receives : flow.posted_sends);
+    const bool first = !receives && !flow.failed;
+    Check(wc.status == (first ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR),
+          "a work request to a dead program completed with ",
+          ibv_wc_status_str(wc.status));
+    if (!first) {
+      return;
+    }
+    flow.failed = true;
+    // This program may have seen the last answer late.
+    const Clock::duration time = Clock::now() - flow.answered;
+    const auto ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+    std::cout << "nobody answered for " << ms << " ms\n";
+    Check(time > tries_ * kAckTime / 2 && time < most,
+          "that nobody answers is an error after ", ms, " ms");
+  }
+
+  // Does one that means a queue pair or a CQ? Others, as of addresses, are
+  // nothing to it.
+  [[nodiscard]] bool EventComes(int timeout_ms) const {
+    pollfd wait = {device_.context->async_fd, POLLIN, 0};
+    bool comes = false;
+    while (poll(&wait, 1, timeout_ms) == 1) {
+      ibv_async_event event{};
+      CheckErrno(
+          ibv_get_async_event(device_.context.get(), &event) == 0 ? 0 : errno,
+          "ibv_get_async_event");
+      comes |= event.event_type == IBV_EVENT_QP_FATAL ||
+               event.event_type == IBV_EVENT_QP_REQ_ERR ||
+               event.event_type == IBV_EVENT_QP_ACCESS_ERR ||
+               event.event_type == IBV_EVENT_CQ_ERR;
+      const bool last = event.event_type == IBV_EVENT_DEVICE_FATAL;
+      ibv_ack_async_event(&event);
+      Check(!last, "the device has gone");
+    }
+    return comes;
+  }
   // False if the message failed, which is what a dead peer looks like.
   bool Again(const ibv_wc& wc) {
     if (wc.status != IBV_WC_SUCCESS) {
       std::cout << "stopped by " << ibv_wc_status_str(wc.status) << "\n";
       return false;
     }
+    const uint64_t qp = wc.wr_id / 2;
+    Flow& flow = flows_.at(qp);
     if (wc.opcode == IBV_WC_RECV) {
       Verify(wc);
-      Receive(wc.wr_id);
+      --flow.posted_receives;
+      Receive(qp);
     } else {
-      Send(wc.wr_id);
+      flow.answered = Clock::now();
+      --flow.posted_sends;
+      Send(qp);
     }
     return true;
   }
@@ -125,6 +218,10 @@ class Hog {
     uint64_t sent = 0;
     uint64_t to_receive = 0;
     uint64_t received = 0;
+    int posted_sends = 0;
+    int posted_receives = 0;
+    Clock::time_point answered;  // the last of the sends
+    bool failed = false;
   };
 
   [[nodiscard]] const uint8_t* Bytes(bool mine, uint64_t qp,
@@ -136,25 +233,27 @@ class Hog {
   void Send(uint64_t qp) {
     const auto phase = static_cast<size_t>(
         Bytes(true, qp, flows_.at(qp).sent++) - pattern_.Bytes(0, 0));
-    PostSend(qps_.at(qp).get(), qp,
+    PostSend(qps_.at(qp).get(), 2 * qp,
              {source_.Sge({whole_.offset + phase, kMessage})});
+    ++flows_.at(qp).posted_sends;
   }
 
   void Receive(uint64_t qp) {
     Flow& flow = flows_.at(qp);
-    PostRecv(qps_.at(qp).get(), qp,
+    PostRecv(qps_.at(qp).get(), 2 * qp + 1,
              {targets_.Sge(flow.targets.at(flow.to_receive++ % kOutstanding))});
+    ++flow.posted_receives;
   }
 
   void Verify(const ibv_wc& wc) {
-    Flow& flow = flows_.at(wc.wr_id);
+    const uint64_t qp = wc.wr_id / 2;
+    Flow& flow = flows_.at(qp);
     const uint64_t message = flow.received++;
     Check(wc.byte_len == kMessage &&
               std::memcmp(
                   targets_.At(flow.targets.at(message % kOutstanding).offset),
-                  Bytes(false, wc.wr_id, message), kMessage) == 0,
-          "message ", message, " of QP ", wc.wr_id,
-          ": other bytes than were sent");
+                  Bytes(false, qp, message), kMessage) == 0,
+          "message ", message, " of QP ", qp, ": other bytes than were sent");
   }
 
   Side& side_;
@@ -164,6 +263,7 @@ class Hog {
   Arena source_;
   Arena targets_;
   Piece whole_{};
+  int tries_ = 0;
   std::vector<std::unique_ptr<Arena>> idle_;
   std::vector<Flow> flows_;
   CqPtr cq_;

@@ -114,7 +114,7 @@ be_silent() {
 	local turn before
 
 	before=$(link_counters)
-	start_hog 4
+	start_strict_hog 4
 	lab-barrier short
 	for ((turn = 1; turn <= $3; turn++)); do
 		[ "$NODE" != "${4:-1}" ] || cut_for "$1" "$2"

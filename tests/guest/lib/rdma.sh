@@ -11,6 +11,7 @@ set -euo pipefail
 pair_number=0
 step=0
 hog_log=$LAB_OUT/hog.$NODE
+bystander_log=$LAB_OUT/bystander.$NODE
 
 ended() {
 	! kill -0 "$1" 2>/dev/null
@@ -114,18 +115,23 @@ hog_began() {
 
 # start_hog QPS [OPTION...]: a program with traffic, which has begun; its peer may die.
 start_hog() {
+	start_strict_hog "$@" --peer-may-die
+}
+
+# start_strict_hog QPS [OPTION...]: one that also ends at an event of its queues.
+start_strict_hog() {
 	: >"$hog_log"
-	rop_hog --qps "$@" --peer-may-die >"$hog_log" 2>&1 &
+	rop_hog --qps "$@" --timeout $((2 * patience)) >"$hog_log" 2>&1 &
 	hog=$!
 	retry "$patience" hog_began || true
 	grep -q '^running' "$hog_log" || fail "rop_hog does not run: $(<"$hog_log")"
 }
 
-# kill_hog: true if it lived until now.
+# kill_hog: true if it lived until now. The bystander lives on.
 kill_hog() {
 	local status=0
 
-	pkill -KILL -x rop_hog || status=$?
+	pgrep -x rop_hog | grep -vx "${bystander:-none}" | xargs -r kill -KILL || status=$?
 	wait "$hog" 2>/dev/null || true
 	return $status
 }
@@ -148,6 +154,30 @@ expect_traffic() {
 	retry "$patience" has_more_bytes_than "$before" ||
 		fail "the traffic stands still after $1: $(<"$hog_log")"
 	kill -0 "$hog" || fail "the traffic ended with $1: $(<"$hog_log")"
+}
+
+# start_bystander: a program with traffic between two nodes that nothing is to disturb: it
+# ends at the first error or event of a queue. It has what others leave of the processor.
+start_bystander() {
+	local hog hog_log=$bystander_log
+
+	start_strict_hog 2 --tcp-port 18900
+	renice -n 19 -p "$hog" >/dev/null
+	bystander=$hog spared=$hog
+}
+
+# expect_bystander WHEN: it goes on. All the others have ended.
+expect_bystander() {
+	local hog=$bystander hog_log=$bystander_log
+
+	expect_traffic "$1"
+}
+
+# end_bystander: all nodes have seen it alive.
+end_bystander() {
+	kill -KILL "$bystander" || true # its peer may have been killed first
+	wait "$bystander" 2>/dev/null || true
+	bystander='' spared=''
 }
 
 # Calls of a program's life, in its order, and those in which it sleeps: rop_stage.
