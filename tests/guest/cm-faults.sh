@@ -71,6 +71,10 @@ one_turn() {
 	else
 		retry $((2 * patience)) ended "$running" || fail "rping does not notice that its server has died"
 		wait "$running" 2>/dev/null || true
+		# RDMA_CM_EVENT_DISCONNECTED, before its own work requests could tell: that
+		# nobody answers them is status 12, RETRY_EXC_ERR.
+		grep -q "DISCONNECT EVENT" "$client_log" || fail "no RDMA_CM_EVENT_DISCONNECTED: $(<"$client_log")"
+		! grep -qE "status:? 12\b" "$client_log" || fail "RDMA_CM_EVENT_DISCONNECTED comes too late: $(<"$client_log")"
 	fi
 	meet
 	expect_no_user_objects "a server that died"

@@ -199,11 +199,11 @@ lose_device() {
 		"$take" "$@"
 	fi
 	wait "$test" || fail "$take $* at node$who: $(<"$faults_log")"
-	[ "$NODE" = "$who" ] || expect_noticed 0 0 1
 	expect_no_user_objects "$take $*"
 	meet
 	[ "$NODE" != "$who" ] || "$give" "$@"
 	expect_reachable "$take $*"
+	expect_noticed 0 0 $pairs
 	meet
 	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $? after $take $*"
 }

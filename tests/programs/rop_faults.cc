@@ -4,8 +4,9 @@
 // right way, each event comes once and in time, datagrams go on by themselves,
 // and new queue pairs work when the link is back. Each round begins with a fork
 // under traffic, which must not take any memory from the device.
-// Prints "running" in each round, when it is time to cut the link, and how long
-// after the last success each queue pair was told.
+// Prints "running" in each round, when it is time to cut the link, how long
+// after the last success each queue pair was told, and how long after the first
+// of them the last event came.
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -45,6 +46,7 @@ class Events {
     qps_.clear();
     port_errors_ = 0;
     port_actives_ = 0;
+    last_first_ = {};
   }
 
   // All that come within the time, and what is there already.
@@ -71,6 +73,8 @@ class Events {
   [[nodiscard]] int port_errors() const { return port_errors_; }
   [[nodiscard]] int port_actives() const { return port_actives_; }
   [[nodiscard]] bool device_gone() const { return device_gone_; }
+  // When the last came of those that tell of the loss, each for the first time.
+  [[nodiscard]] Clock::time_point last_first() const { return last_first_; }
 
  private:
   struct OfQp {
@@ -81,19 +85,20 @@ class Events {
   void Note(const ibv_async_event& event) {
     switch (event.event_type) {
       case IBV_EVENT_QP_FATAL:
-        ++qps_[event.element.qp].fatal;
+        Count(&qps_[event.element.qp].fatal);
         break;
       case IBV_EVENT_QP_LAST_WQE_REACHED:
-        ++qps_[event.element.qp].last_wqe;
+        Count(&qps_[event.element.qp].last_wqe);
         break;
       case IBV_EVENT_PORT_ERR:
-        ++port_errors_;
+        Count(&port_errors_);
         break;
       case IBV_EVENT_PORT_ACTIVE:
         ++port_actives_;
         break;
       case IBV_EVENT_DEVICE_FATAL:
         device_gone_ = true;
+        last_first_ = Clock::now();
         break;
       case IBV_EVENT_COMM_EST:    // a message that came before RTS
       case IBV_EVENT_GID_CHANGE:  // an interface that is set up
@@ -104,7 +109,14 @@ class Events {
     }
   }
 
+  void Count(int* events) {
+    if (++*events == 1) {
+      last_first_ = Clock::now();
+    }
+  }
+
   ibv_context* context_;
+  Clock::time_point last_first_;
   std::map<const ibv_qp*, OfQp> qps_;
   int port_errors_ = 0;
   int port_actives_ = 0;
@@ -226,8 +238,8 @@ class Round {
     Check(
         flows_.AnyConnected([](const Flow& flow) { return flow.exhausted(); }),
         "no send has completed with IBV_WC_RETRY_EXC_ERR");
-    TellWhen();
     CheckEvents();
+    TellWhen();
     flows_.ForEach([](Flow& flow) {
       if (flow.connected()) {
         flow.PostInError();
@@ -256,17 +268,26 @@ class Round {
   void TellWhen() const {
     Clock::duration least = Clock::duration::max();
     Clock::duration most = Clock::duration::min();
+    Clock::time_point first = Clock::time_point::max();
     flows_.ForEach([&](const Flow& flow) {
       if (flow.connected()) {
         least = std::min(least, flow.Silence());
         most = std::max(most, flow.Silence());
+        first = std::min(first, flow.first_bad());
       }
     });
+    Tell(least, most, events_->last_first() - first);
+  }
+
+  static void Tell(Clock::duration least, Clock::duration most,
+                   Clock::duration events) {
     const auto ms = [](Clock::duration time) {
       return std::chrono::duration_cast<std::chrono::milliseconds>(time)
           .count();
     };
-    std::cout << "noticed after " << ms(least) << " to " << ms(most) << " ms\n"
+    std::cout << "noticed after " << ms(least) << " to " << ms(most)
+              << " ms, events " << ms(std::max(events, Clock::duration::zero()))
+              << " ms later\n"
               << std::flush;
   }
 
@@ -327,6 +348,11 @@ class Round {
   void LoseDevice() {
     PollUntil("no IBV_EVENT_DEVICE_FATAL",
               [this] { return events_->device_gone(); });
+    Clock::time_point good;
+    flows_.ForEach(
+        [&good](const Flow& flow) { good = std::max(good, flow.last_good()); });
+    const Clock::duration silence = events_->last_first() - good;
+    Tell(silence, silence, {});
     flows_.ForEach([this](const Flow& flow) {
       Soon(flow.name() + ": ibv_post_send", [&] { return flow.PostedSend(); });
       Soon(flow.name() + ": ibv_post_recv",
