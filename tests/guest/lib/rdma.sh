@@ -129,9 +129,11 @@ start_strict_hog() {
 
 # kill_hog: true if it lived until now. The bystander lives on.
 kill_hog() {
-	local status=0
+	local status=0 hogs
 
-	pgrep -x rop_hog | grep -vx "${bystander:-none}" | xargs -r kill -KILL || status=$?
+	hogs=$(pgrep -x rop_hog | grep -vx "${bystander:-none}") || status=$?
+	# shellcheck disable=SC2086 # several; one may end with another
+	kill -KILL $hogs 2>/dev/null || true
 	wait "$hog" 2>/dev/null || true
 	return $status
 }
