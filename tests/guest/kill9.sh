@@ -5,8 +5,8 @@
 #
 # A program that is killed in mid-transfer, or anywhere between its start and its end,
 # leaves nothing behind: no object in the kernel, and a device that works for the next
-# program. Another program's verified traffic goes on all the while (bystander). The lab
-# unloads the modules at the end.
+# program; its peer is told in time, and another program's verified traffic goes on
+# (bystander). The lab unloads the modules at the end.
 # The argument is the number of turns.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
@@ -81,7 +81,7 @@ for ((turn = 1; turn <= (NODES > 1 ? turns : 0); turn++)); do
 	# A queue pair alone, whose time nobody stretches.
 	round "node 1 killed, turn $turn" 1 1
 done
-# With one node it would be two processes.
+# From here on with a bystander; with one node it would be two processes.
 [ "$NODES" = 1 ] || [ "$NODE" -gt 2 ] || NODES=2 start_bystander
 lab-barrier bystander
 for ((turn = 1; turn <= turns; turn++)); do
