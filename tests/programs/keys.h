@@ -40,6 +40,7 @@ constexpr unsigned int kAllAccess = IBV_ACCESS_LOCAL_WRITE | kRemoteAccess;
 
 enum class Op {
   kSend,
+  kSendImm,
   kWrite,
   kWriteImm,
   kRead,
@@ -131,6 +132,7 @@ struct Outcome {
 bool IsWindow(Kind kind);
 bool IsAtomic(Op op);  // acts on one word
 bool IsBind(Op op);
+bool IsSend(Op op);
 bool IsFetch(Op op);       // brings data back
 bool TakesReceive(Op op);  // a receive is consumed
 bool LengthIsHuge(const Case& one);
@@ -151,7 +153,11 @@ struct Abilities {
   bool recycled;
 };
 
-std::vector<Case> AllCases(const Abilities& has);
+// Each axis varied around one base.
+std::vector<Case> AxisCases(const Abilities& has);
+// Kinds, rights of the region and the queue pair, domains, bounds and
+// operations, all with all.
+std::vector<Case> CrossCases(const Abilities& has);
 
 // What destroys these is inline, and no name for a template in a header.
 struct Freer {
@@ -211,7 +217,8 @@ class Regions {
   }
 
  private:
-  const ibv_mr* Pooled(Kind kind, unsigned int access, Domain domain);
+  ibv_mr* Pooled(Kind kind, unsigned int access, Domain domain,
+                 bool around = false);
   MrPtr Reregistered(const Case& one);
   Subject PrepareRegion(const Case& one);
   Subject PrepareWindow(const Case& one, const Connection& connection);
@@ -234,9 +241,8 @@ class Regions {
   std::unique_ptr<VgemBuffer> buffer_;
   File buffer_file_{-1};
   std::vector<Connection> binders_;  // one for each domain, with themselves
-  std::map<std::tuple<Kind, unsigned int, Domain>, MrPtr> pool_;
+  std::map<std::tuple<Kind, unsigned int, Domain, bool>, MrPtr> pool_;
   MrPtr partner_;
-  std::vector<MrPtr> parents_;  // of windows, one for each domain
   MrPtr recycled_;
   uint32_t recycled_key_ = 0;
 };

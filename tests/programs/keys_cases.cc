@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -19,6 +20,7 @@ struct Use {
 
 constexpr Use kUses[] = {
     {Op::kSend, Where::kLocal},        {Op::kSend, Where::kReceive},
+    {Op::kSendImm, Where::kLocal},     {Op::kSendImm, Where::kReceive},
     {Op::kWrite, Where::kLocal},       {Op::kWrite, Where::kRemote},
     {Op::kWriteImm, Where::kLocal},    {Op::kWriteImm, Where::kRemote},
     {Op::kRead, Where::kLocal},        {Op::kRead, Where::kRemote},
@@ -62,38 +64,125 @@ std::vector<unsigned int> RegionSets() {
   return sets;
 }
 
+// The most that a region can be registered with for windows to be bound to it;
+// some can not be registered for that.
+unsigned int BindableAs(Kind kind) {
+  switch (kind) {
+    case Kind::kNull:
+      return 0;
+    case Kind::kDeviceMemory:
+    case Kind::kDmaBuf:
+      return kAllAccess;
+    default:
+      return IsWindow(kind) ? kRemoteAccess : kAllAccess | IBV_ACCESS_MW_BIND;
+  }
+}
+
+// What the queue pair is asked for, nothing else, all else, and all.
+std::vector<unsigned int> QueuePairSets(const Case& one) {
+  if (one.where != Where::kRemote) {
+    return {kAllAccess};
+  }
+  const unsigned int right = one.op == Op::kRead ? IBV_ACCESS_REMOTE_READ
+                             : IsFetch(one.op)   ? IBV_ACCESS_REMOTE_ATOMIC
+                                                 : IBV_ACCESS_REMOTE_WRITE;
+  return {0, right, kRemoteAccess & ~right, kAllAccess};
+}
+
+// The first and the last byte, all, one too many at either end, none of them,
+// and around where addresses end.
+std::vector<Range> CrossRanges(Op op) {
+  constexpr uint64_t kLast = (kRegion / kWord - 1) * kWord;
+  if (IsAtomic(op)) {
+    return {{0, kWord},
+            {kLast, kWord},
+            {kLast + kWord, kWord},
+            {kLast + 2 * kWord, kWord},
+            {-kWord, kWord},
+            {UINT64_MAX - kWord + 1, kWord, true}};
+  }
+  return {{0, 1},
+          {kRegion - 1, 1},
+          {0, kRegion},
+          {kRegion, 1},
+          {kRegion - kMany + 1, kMany},
+          {-uint64_t{1}, kMany},
+          {UINT64_MAX - kMany / 2, kMany, true}};
+}
+
 class Cases {
  public:
   explicit Cases(const Abilities& has) : has_(has) {}
 
-  std::vector<Case> Make() {
-    for (const Use& use : kUses) {
-      if (use.op == Op::kAtomicWrite && !has_.atomic_write) {
-        continue;
-      }
-      for (const Kind kind : kAllKinds) {
-        if (!has_.kinds[static_cast<int>(kind)]) {
-          continue;
-        }
-        base_ = {.op = use.op,
-                 .where = use.where,
-                 .kind = kind,
-                 .access = IsWindow(kind) ? kRemoteAccess : kAllAccess,
-                 .range = {kMiddle, LengthOf(use.op)}};
-        Rights();
-        Domains();
-        QueuePairs();
-        Ranges();
-        States();
-      }
-    }
+  std::vector<Case> Axes() {
+    ForEachUse(&Cases::Vary);
     if (has_.windows) {
       Binds();
     }
     return cases_;
   }
 
+  std::vector<Case> Cross() {
+    ForEachUse(&Cases::CrossOne);
+    return cases_;
+  }
+
  private:
+  [[nodiscard]] bool Has(Kind kind) const {
+    return has_.kinds[static_cast<int>(kind)];
+  }
+
+  void ForEachUse(void (Cases::*with)()) {
+    for (const Use& use : kUses) {
+      if (use.op == Op::kAtomicWrite && !has_.atomic_write) {
+        continue;
+      }
+      for (const Kind kind : kAllKinds) {
+        if (Has(kind)) {
+          SetBase(use, kind);
+          (this->*with)();
+        }
+      }
+    }
+  }
+
+  void SetBase(const Use& use, Kind kind) {
+    base_ = {.op = use.op,
+             .where = use.where,
+             .kind = kind,
+             .access = IsWindow(kind) ? kRemoteAccess : kAllAccess,
+             .range = {kMiddle, LengthOf(use.op)}};
+  }
+
+  void Vary() {
+    Rights();
+    Domains();
+    QueuePairs();
+    Ranges();
+    States();
+  }
+
+  void CrossOne() {
+    const std::vector<unsigned int> sets =
+        base_.kind == Kind::kNull ? std::vector{kAllAccess}
+        : IsWindow(base_.kind)    ? RemoteSets()
+                                  : RegionSets();
+    for (const unsigned int qp_access : QueuePairSets(base_)) {
+      for (const Domain domain : {Domain::kSame, Domain::kOther}) {
+        for (const Range& range : CrossRanges(base_.op)) {
+          for (const unsigned int access : sets) {
+            Add([&](Case* one) {
+              one->qp_access = qp_access;
+              one->domain = domain;
+              one->range = range;
+              one->access = access;
+            });
+          }
+        }
+      }
+    }
+  }
+
   template <typename Change>
   void Add(Change change) {
     Case one = base_;
@@ -304,7 +393,7 @@ class Cases {
         base_ = {.op = op,
                  .where = Where::kLocal,
                  .kind = kind,
-                 .access = kAllAccess | IBV_ACCESS_MW_BIND,
+                 .access = BindableAs(kind),
                  .range = {kMiddle, kMany},
                  .window_access = kRemoteAccess};
         BindsTo();
@@ -314,12 +403,10 @@ class Cases {
 
   void BindsTo() {
     if (base_.kind == Kind::kNull || IsWindow(base_.kind)) {
-      AddBind(IsWindow(base_.kind) ? kRemoteAccess : 0, kRemoteAccess);
+      AddBind(base_.access, kRemoteAccess);
       return;
     }
-    // These can not be registered for it.
-    const bool never =
-        base_.kind == Kind::kDeviceMemory || base_.kind == Kind::kDmaBuf;
+    const bool never = (BindableAs(base_.kind) & IBV_ACCESS_MW_BIND) == 0;
     for (const unsigned int set : RegionSets()) {
       for (const unsigned int window : RemoteSets()) {
         AddBind(set, window);
@@ -348,6 +435,10 @@ class Cases {
 
 }  // namespace
 
-std::vector<Case> AllCases(const Abilities& has) { return Cases(has).Make(); }
+std::vector<Case> AxisCases(const Abilities& has) { return Cases(has).Axes(); }
+
+std::vector<Case> CrossCases(const Abilities& has) {
+  return Cases(has).Cross();
+}
 
 }  // namespace ropcie::keys

@@ -23,7 +23,6 @@
 namespace ropcie::keys {
 namespace {
 
-constexpr uint32_t kTagBits = 8;
 // uverbs wants an address that has the memory's place in its page.
 constexpr size_t kPage = 4096;
 constexpr uint64_t kLowBase = kBegin % kPage;
@@ -32,6 +31,7 @@ constexpr uint64_t kHighBase =
     kLowBase - (kLowBase + kRegion + kPage - 1) / kPage * kPage;
 constexpr uint64_t kBufferBase = 0x40000000 + kBegin;
 constexpr uint32_t kBufferSide = 128;  // pixels of 4 bytes: kArea
+constexpr uint32_t kTagBits = 8;
 constexpr unsigned int kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 // More than a device has keys.
 constexpr int kManyKeys = 200000;
@@ -84,14 +84,12 @@ Regions::Regions(const Side& side, const Device& device)
   for (const Domain domain :
        {Domain::kSame, Domain::kOther, Domain::kForeign}) {
     binders_.push_back(Binder(domain));
-    parents_.push_back(Register(Kind::kPinned, kBindable, domain, 0, kArea));
   }
 }
 
 Regions::~Regions() {
   // Windows and regions before what they are of.
   pool_.clear();
-  parents_.clear();
   partner_.reset();
   recycled_.reset();
   munmap(host_, kArea);
@@ -215,10 +213,12 @@ bool Regions::Recycle() {
   return false;
 }
 
-const ibv_mr* Regions::Pooled(Kind kind, unsigned int access, Domain domain) {
-  MrPtr& mr = pool_[{kind, access, domain}];
+ibv_mr* Regions::Pooled(Kind kind, unsigned int access, Domain domain,
+                        bool around) {
+  MrPtr& mr = pool_[{kind, access, domain, around}];
   if (mr == nullptr) {
-    mr = Register(kind, access, domain);
+    mr = around ? Register(kind, access, domain, 0, kArea)
+                : Register(kind, access, domain);
     CheckErrno(mr == nullptr ? errno : 0, "a region of kind ",
                static_cast<int>(kind), ", access ", access);
   }
@@ -329,13 +329,15 @@ Subject Regions::PrepareWindow(const Case& one, const Connection& connection) {
       one.domain == Domain::kSame && one.state != State::kOtherQueuePair
           ? connection
           : binders_[domain];
-  const unsigned int zero =
-      one.kind == Kind::kWindow2Zero ? IBV_ACCESS_ZERO_BASED : 0;
-  ibv_mw_bind_info info = {.mr = parents_[domain].get(),
-                           .addr = reinterpret_cast<uintptr_t>(host_) + kBegin,
-                           .length = kRegion,
-                           .mw_access_flags = one.access | zero};
-  Subject subject{.base = BaseOf(one.kind),
+  const bool zero = one.kind == Kind::kWindow2Zero;
+  const unsigned int access = one.access & kRemoteAccess;
+  ibv_mw_bind_info info = {
+      .mr = Pooled(Kind::kPinned, kBindable, one.domain, true),
+      .addr = BaseOf(Kind::kPinned),
+      .length = kRegion,
+      .mw_access_flags =
+          access | (zero ? unsigned{IBV_ACCESS_ZERO_BASED} : 0U)};
+  Subject subject{.base = zero ? 0 : info.addr,
                   .window = AllocateWindow(TypeOf(one.kind), one.domain)};
   ibv_mw* const window = subject.window.get();
   if (one.state != State::kNotBound) {
@@ -401,7 +403,7 @@ Subject Regions::Partner(const Case& one) {
             .key = Pooled(Kind::kNull, 0, Domain::kSame)->lkey};
   }
   return {.base = reinterpret_cast<uintptr_t>(host_) + kPartner,
-          .key = one.where == Where::kLocal && one.op != Op::kSend
+          .key = one.where == Where::kLocal && !IsSend(one.op)
                      ? partner_->rkey
                      : partner_->lkey};
 }

@@ -52,10 +52,12 @@ bool Within(const Range& range) {
          range.length <= kRegion - range.offset;
 }
 
-// The null region has every address, but nothing for peers.
+// The null region has every address, as far as they do not wrap around, but
+// nothing for peers.
 bool Covers(const Case& one) {
-  return one.kind == Kind::kNull ? one.where != Where::kRemote
-                                 : Within(one.range);
+  return one.kind == Kind::kNull
+             ? one.where != Where::kRemote && !one.range.absolute
+             : Within(one.range);
 }
 
 bool Allowed(const Case& one) {
@@ -156,11 +158,13 @@ bool IsAtomic(Op op) {
 
 bool IsBind(Op op) { return op == Op::kBind1 || op == Op::kBind2; }
 
+bool IsSend(Op op) { return op == Op::kSend || op == Op::kSendImm; }
+
 bool IsFetch(Op op) {
   return op == Op::kRead || op == Op::kFetchAdd || op == Op::kCompareSwap;
 }
 
-bool TakesReceive(Op op) { return op == Op::kSend || op == Op::kWriteImm; }
+bool TakesReceive(Op op) { return IsSend(op) || op == Op::kWriteImm; }
 
 bool LengthIsHuge(const Case& one) { return one.range.length > kArea; }
 
@@ -175,7 +179,7 @@ Outcome Judge(const Case& one) {
                                                          : JudgeRemote(one);
   Case remote = one;
   remote.where = Where::kRemote;
-  const unsigned int right = one.op == Op::kSend ? 0 : Needs(remote);
+  const unsigned int right = IsSend(one.op) ? 0 : Needs(remote);
   const bool leaves = one.where != Where::kLocal || IsFetch(one.op) ||
                       outcome.status == IBV_WC_SUCCESS;
   if (leaves && (one.qp_access & right) != right) {
@@ -192,10 +196,16 @@ std::string Name(Kind kind) {
 }
 
 std::string Name(const Case& one) {
-  static constexpr const char* kOps[] = {
-      "SEND",         "WRITE",         "WRITE with immediate data",
-      "READ",         "fetch and add", "compare and swap",
-      "atomic write", "bind type 1",   "bind type 2B"};
+  static constexpr const char* kOps[] = {"SEND",
+                                         "SEND with immediate data",
+                                         "WRITE",
+                                         "WRITE with immediate data",
+                                         "READ",
+                                         "fetch and add",
+                                         "compare and swap",
+                                         "atomic write",
+                                         "bind type 1",
+                                         "bind type 2B"};
   static constexpr const char* kWheres[] = {"local", "remote", "receive"};
   static constexpr const char* kDomainNames[] = {"own", "other", "foreign"};
   static constexpr const char* kStates[] = {"valid",

@@ -32,6 +32,8 @@ Options ParseOptions(int argc, char** argv, const std::string& description) {
   app.add_option("--tcp-port", options.tcp_port, "port of the side channel");
   app.add_option("--gid-index", options.gid_index, "GID to use");
   app.add_option("--seed", options.seed, "seed of all that is random");
+  app.add_option("--sample", options.sample,
+                 "rop_keys: which of the samples to try; 0: any");
   app.add_option("--timeout", options.timeout_s,
                  "seconds after which something awaited counts as lost")
       ->check(CLI::PositiveNumber);

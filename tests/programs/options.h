@@ -20,6 +20,7 @@ struct Options {
   uint16_t tcp_port = 18600;
   int gid_index = -1;  // -1: the first RoCE v2 GID
   uint64_t seed = 1;
+  uint64_t sample = 0;    // rop_keys: which cases --quick takes; 0: any
   int timeout_s = 60;     // for each thing that is waited for
   int rounds = 0;         // 0: the program's own number
   int qps = 100;          // rop_many_qps, rop_hog

@@ -14,14 +14,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
-#include <optional>
-#include <string>
+#include <random>
 #include <utility>
 #include <vector>
 
 #include "failure.h"
 #include "keys.h"
-#include "pattern.h"
+#include "keys_memory.h"
 #include "side.h"
 #include "verbs_util.h"
 
@@ -29,95 +28,13 @@ namespace ropcie::keys {
 namespace {
 
 constexpr uint32_t kImm = 0x01020304;
-constexpr uint64_t kAdd = 0x0101010101010101;
-constexpr uint64_t kSwap = 0x1122334455667788;
-constexpr int kShown = 20;
-// Of the cases in which the sides have changed places, and of quick runs: every
-// so many.
+// One of so many, of the cases in which the sides have changed places, and of
+// quick runs.
 constexpr size_t kTurnedStride = 7;
-constexpr size_t kQuickStride = 11;
+constexpr size_t kQuickStride = 20;
+constexpr size_t kQuickCrossStride = 60;
 constexpr uint64_t kExtraReceive = 1;  // wr_id of what takes an invalidate
 constexpr uint64_t kReceive = 2;
-
-// Wrong answers, and how many cases there were.
-class Findings {
- public:
-  void Begin(const Case& one) {
-    case_ = one;
-    wrong_ = false;
-    ++cases_;
-  }
-
-  template <typename... Parts>
-  void Expect(bool good, const Parts&... parts) {
-    if (good) {
-      return;
-    }
-    failed_ += wrong_ ? 0 : 1;
-    if (!wrong_ && failed_ <= kShown) {
-      std::cout << "WRONG " << Name(case_) << ": " << Text(parts...) << "\n"
-                << std::flush;
-    }
-    wrong_ = true;
-  }
-
-  [[nodiscard]] int cases() const { return cases_; }
-  [[nodiscard]] int failed() const { return failed_; }
-
- private:
-  Case case_;
-  bool wrong_ = false;
-  int cases_ = 0;
-  int failed_ = 0;
-};
-
-enum class Memory { kHost, kDeviceMemory, kDmaBuf };
-constexpr std::array kMemories = {Memory::kHost, Memory::kDeviceMemory,
-                                  Memory::kDmaBuf};
-
-// Which memory of a side, and from where on.
-struct Place {
-  Memory memory = Memory::kHost;
-  size_t offset = 0;
-};
-
-// A side's memory as it is between cases; each side knows the other's.
-class Baseline {
- public:
-  explicit Baseline(uint64_t seed) : pattern_(seed, kArea) {}
-
-  [[nodiscard]] const uint8_t* At(bool leads, const Place& place) const {
-    const uint64_t number =
-        (leads ? 1 : 1 + kMemories.size()) + static_cast<size_t>(place.memory);
-    return pattern_.Bytes(number, place.offset);
-  }
-
-  [[nodiscard]] uint64_t WordAt(bool leads, const Place& place) const {
-    uint64_t word = 0;
-    std::memcpy(&word, At(leads, place), sizeof(word));
-    return word;
-  }
-
- private:
-  Pattern pattern_;
-};
-
-// Where the requester's or the responder's part of the memory is, if any.
-std::optional<Place> PlaceOf(const Case& one, bool requester) {
-  const bool is_subject = (one.where == Where::kLocal) == requester;
-  if (!is_subject) {
-    const bool null = one.where == Where::kRemote && LengthIsHuge(one);
-    return null ? std::nullopt
-                : std::optional<Place>({Memory::kHost, kPartner});
-  }
-  if (one.kind == Kind::kNull) {
-    return std::nullopt;
-  }
-  const Memory memory = one.kind == Kind::kDeviceMemory ? Memory::kDeviceMemory
-                        : one.kind == Kind::kDmaBuf     ? Memory::kDmaBuf
-                                                        : Memory::kHost;
-  return Place{memory, kBegin + one.range.offset};
-}
 
 ibv_wr_opcode OpcodeOf(Op op) {
   switch (op) {
@@ -125,6 +42,8 @@ ibv_wr_opcode OpcodeOf(Op op) {
       return IBV_WR_RDMA_WRITE;
     case Op::kWriteImm:
       return IBV_WR_RDMA_WRITE_WITH_IMM;
+    case Op::kSendImm:
+      return IBV_WR_SEND_WITH_IMM;
     case Op::kRead:
       return IBV_WR_RDMA_READ;
     case Op::kFetchAdd:
@@ -149,24 +68,19 @@ class Test {
   explicit Test(Side& side)
       : side_(side),
         device_(OpenDevice(side)),
-        baseline_(side.options.seed),
+        random_(AgreeOnSample(side)),
         regions_(side, device_),
-        connection_(Connect(device_, side, Config())) {
-    Restore();
-  }
+        memories_(side, regions_, &findings_),
+        connection_(Connect(device_, side, Config())) {}
 
   void Run() {
     const Abilities has = Agree();
-    const std::vector<Case> cases = AllCases(has);
+    const bool quick = side_.options.quick;
     for (const bool leader_requests : {true, false}) {
-      leader_requests_ = leader_requests;
       requester_ = leader_requests == side_.leads;
-      const size_t stride = (side_.options.quick ? kQuickStride : 1) *
-                            (leader_requests ? 1 : kTurnedStride);
-      for (size_t i = 0; i < cases.size(); i += stride) {
-        findings_.Begin(cases[i]);
-        RunCase(cases[i]);
-      }
+      const size_t stride = leader_requests ? 1 : kTurnedStride;
+      RunSome(AxisCases(has), stride * (quick ? kQuickStride : 1));
+      RunSome(CrossCases(has), stride * (quick ? kQuickCrossStride : 1));
     }
     RefusedRegistrations(has);
     if (findings_.failed() == 0) {
@@ -184,6 +98,30 @@ class Test {
     config.access = kAllAccess;
     config.rd_atomic = 4;
     return config;
+  }
+
+  // The leader's sample counts.
+  static uint64_t AgreeOnSample(const Side& side) {
+    uint64_t mine = side.options.sample;
+    if (mine == 0) {
+      mine = 1 + std::random_device{}() % UINT16_MAX;
+    }
+    const uint64_t other = side.channel.Exchange(mine);
+    const uint64_t sample = side.leads ? mine : other;
+    if (side.leads) {
+      std::cout << "keys: --sample " << sample << " takes these cases again\n"
+                << std::flush;
+    }
+    return sample;
+  }
+
+  // One of `stride` that follow each other; both sides take the same.
+  void RunSome(const std::vector<Case>& cases, size_t stride) {
+    for (size_t i = 0; i < cases.size(); i += stride) {
+      const size_t chosen = i + random_() % std::min(stride, cases.size() - i);
+      findings_.Begin(cases[chosen]);
+      RunCase(cases[chosen]);
+    }
   }
 
   // RoPCIe has everything, but without mapped queues no windows and no atomic
@@ -240,7 +178,7 @@ class Test {
     if (status != IBV_WC_SUCCESS || right.status != IBV_WC_SUCCESS) {
       Renew();
     }
-    CheckMemory(one, requester_ ? right.local : right.remote);
+    memories_.Check(one, requester_, requester_ ? right.local : right.remote);
   }
 
   // A work request of the case; returns how it completed.
@@ -270,7 +208,8 @@ class Test {
     if (one.op == Op::kFetchAdd || one.op == Op::kCompareSwap) {
       wr.wr.atomic.remote_addr = target.address;
       wr.wr.atomic.rkey = target.key;
-      wr.wr.atomic.compare_add = one.op == Op::kFetchAdd ? kAdd : Before(one);
+      wr.wr.atomic.compare_add =
+          one.op == Op::kFetchAdd ? kAdd : memories_.Before(one, requester_);
       wr.wr.atomic.swap = kSwap;
     } else {
       wr.imm_data = kImm;
@@ -290,14 +229,6 @@ class Test {
     const std::vector<ibv_wc> done =
         WaitUpTo(connection_.send_cq.get(), 1, PatienceOf(side_), "a request");
     return done.empty() ? IBV_WC_GENERAL_ERR : done.front().status;
-  }
-
-  // The word that an atomic finds at the responder.
-  [[nodiscard]] uint64_t Before(const Case& one) const {
-    const std::optional<Place> place = PlaceOf(one, false);
-    return place && place->offset <= kArea - kWord
-               ? baseline_.WordAt(!leader_requests_, *place)
-               : 0;
   }
 
   ibv_wc_status Respond(const Case& one, const Outcome& right) {
@@ -351,11 +282,21 @@ class Test {
                            wc.wr_id == kExtraReceive ||
                            wc.byte_len == one.range.length,
                        "a receive of ", wc.byte_len, " bytes");
+      if (wc.status == IBV_WC_SUCCESS && wc.wr_id != kExtraReceive) {
+        ExpectImmediate(one, wc);
+      }
     }
     ibv_wc more{};
     findings_.Expect(ibv_poll_cq(connection_.recv_cq.get(), 1, &more) == 0,
                      "a receive completed that must not: '",
                      ibv_wc_status_str(more.status), "'");
+  }
+
+  void ExpectImmediate(const Case& one, const ibv_wc& wc) {
+    const bool imm = one.op == Op::kSendImm || one.op == Op::kWriteImm;
+    findings_.Expect(((wc.wc_flags & IBV_WC_WITH_IMM) != 0) == imm,
+                     "the receive's flags are ", wc.wc_flags);
+    findings_.Expect(!imm || wc.imm_data == kImm, "other immediate data");
   }
 
   // The event of this case, and no other.
@@ -375,134 +316,6 @@ class Test {
     ibv_ack_async_event(&event);
     findings_.Expect(right.event == event.event_type, "the event '",
                      ibv_event_type_str(event.event_type), "'");
-  }
-
-  // What the case places at this side, if all of it is placed.
-  std::vector<uint8_t> Placing(const Case& one) const {
-    const auto words = [](uint64_t word) {
-      std::vector<uint8_t> bytes(kWord);
-      std::memcpy(bytes.data(), &word, kWord);
-      return bytes;
-    };
-    if (!requester_ && one.op == Op::kFetchAdd) {
-      return words(Before(one) + kAdd);
-    }
-    if (!requester_ && one.op == Op::kCompareSwap) {
-      return words(kSwap);
-    }
-    // It comes from the other side, where the null region is of zeros.
-    const std::optional<Place> from = PlaceOf(one, !requester_);
-    std::vector<uint8_t> bytes(std::min<uint64_t>(one.range.length, kArea));
-    if (from) {
-      const uint8_t* const begin = baseline_.At(!side_.leads, *from);
-      const size_t there =
-          from->offset > kArea
-              ? 0
-              : std::min<size_t>(bytes.size(), kArea - from->offset);
-      std::copy_n(begin, there, bytes.begin());
-    }
-    return bytes;
-  }
-
-  // Both memories are as they were but for what the case places.
-  void CheckMemory(const Case& one, Placed placed) {
-    const std::optional<Place> place = PlaceOf(one, requester_);
-    std::vector<uint8_t> placing;
-    if (placed != Placed::kNothing && place) {
-      placing = Placing(one);
-    }
-    bool touched = !placing.empty();
-    for (const Memory memory : kMemories) {
-      if (!Exists(memory)) {
-        continue;
-      }
-      const bool here = touched && place->memory == memory;
-      touched |=
-          !CheckArea(memory, here ? std::optional(place->offset) : std::nullopt,
-                     placing, placed);
-    }
-    if (touched) {
-      Restore();
-    }
-  }
-
-  // Compares all of a memory; false if it is not as it was.
-  bool CheckArea(Memory memory, std::optional<size_t> offset,
-                 const std::vector<uint8_t>& placing, Placed placed) {
-    const uint8_t* const before = baseline_.At(side_.leads, {memory, 0});
-    const uint8_t* now =
-        memory == Memory::kDmaBuf ? regions_.dma_buf() : regions_.host();
-    if (memory == Memory::kDeviceMemory) {
-      copy_.resize(kArea);
-      CheckErrno(
-          ibv_memcpy_from_dm(copy_.data(), regions_.device_memory(), 0, kArea),
-          "ibv_memcpy_from_dm");
-      now = copy_.data();
-    }
-    if (!offset) {
-      const bool same = std::memcmp(now, before, kArea) == 0;
-      findings_.Expect(same, What(memory), " byte ",
-                       Different(now, before, 0, kArea), " has changed");
-      return same;
-    }
-    // Of what is perhaps placed, only what is within the region.
-    const size_t begin = std::min(*offset, kArea);
-    const size_t end = std::min(begin + placing.size(), kArea);
-    const size_t low = placed == Placed::kPerhaps && begin < kPartner
-                           ? std::clamp(begin, kBegin, kBegin + kRegion)
-                           : begin;
-    const size_t high = placed == Placed::kPerhaps && begin < kPartner
-                            ? std::clamp(end, kBegin, kBegin + kRegion)
-                            : end;
-    findings_.Expect(std::memcmp(now, before, low) == 0, What(memory), " byte ",
-                     Different(now, before, 0, low), " has changed");
-    findings_.Expect(std::memcmp(now + high, before + high, kArea - high) == 0,
-                     What(memory), " byte ",
-                     Different(now, before, high, kArea), " has changed");
-    for (size_t i = low; i < high; ++i) {
-      const bool good = now[i] == placing[i - begin] ||
-                        (placed == Placed::kPerhaps && now[i] == before[i]);
-      if (!good) {
-        findings_.Expect(false, What(memory), " byte ", i, " is wrong");
-        break;
-      }
-    }
-    return false;
-  }
-
-  static const char* What(Memory memory) {
-    return memory == Memory::kDeviceMemory ? "device memory's"
-           : memory == Memory::kDmaBuf     ? "the buffer's"
-                                           : "memory's";
-  }
-
-  [[nodiscard]] bool Exists(Memory memory) const {
-    return memory == Memory::kDeviceMemory ? regions_.device_memory() != nullptr
-           : memory == Memory::kDmaBuf     ? regions_.dma_buf() != nullptr
-                                           : true;
-  }
-
-  // Counted from the region's first byte on.
-  static ptrdiff_t Different(const uint8_t* now, const uint8_t* before,
-                             size_t from, size_t to) {
-    return std::mismatch(now + from, now + to, before + from).first - now -
-           static_cast<ptrdiff_t>(kBegin);
-  }
-
-  void Restore() {
-    std::memcpy(regions_.host(), baseline_.At(side_.leads, {Memory::kHost, 0}),
-                kArea);
-    if (Exists(Memory::kDmaBuf)) {
-      std::memcpy(regions_.dma_buf(),
-                  baseline_.At(side_.leads, {Memory::kDmaBuf, 0}), kArea);
-    }
-    if (Exists(Memory::kDeviceMemory)) {
-      CheckErrno(
-          ibv_memcpy_to_dm(
-              regions_.device_memory(), 0,
-              baseline_.At(side_.leads, {Memory::kDeviceMemory, 0}), kArea),
-          "ibv_memcpy_to_dm");
-    }
   }
 
   void SetAccess(unsigned int access) {
@@ -559,12 +372,11 @@ class Test {
 
   Side& side_;
   Device device_;
-  Baseline baseline_;
-  Regions regions_;
-  Connection connection_;
+  std::mt19937_64 random_;
   Findings findings_;
-  std::vector<uint8_t> copy_;
-  bool leader_requests_ = true;
+  Regions regions_;
+  Memories memories_;
+  Connection connection_;
   bool requester_ = false;
   bool events_come_ = true;
   uint32_t lives_ = 0;
