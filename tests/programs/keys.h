@@ -6,6 +6,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -81,8 +82,8 @@ enum class State {
   kZero,               // the key 0
   kOnes,               // the key of all ones
   kDeregistered,       // or the window is deallocated
-  kRecycled,           // deregistered, and the index has another region now
-  kRecycledNow,        // the key of that other region
+  kRecycled,           // deregistered, and the index is another's, see `now`
+  kRecycledNow,        // the key of that other one
   kReregistered,       // was registered with other rights, in another domain
   kMoved,              // was registered elsewhere, see kPartner
   kNotBound,           // windows from here on
@@ -111,6 +112,8 @@ struct Case {
   uint8_t tag = 0;
   unsigned int qp_access = kAllAccess;  // of the responder's queue pair
   unsigned int window_access = 0;       // that is bound
+  bool own = false;          // it shares its region with no other case
+  Kind now = Kind::kPinned;  // who has the index of a recycled key
 };
 
 enum class Placed {
@@ -193,8 +196,8 @@ class Regions {
   Regions& operator=(Regions&&) = delete;
 
   [[nodiscard]] Abilities Probe();
-  // Lets an index be used again.
-  [[nodiscard]] bool Recycle();
+  // Lets indices be used again, each by another kind.
+  [[nodiscard]] bool Recycle(const Abilities& has);
 
   // The region of a case; windows are bound on this queue pair.
   Subject Prepare(const Case& one, const Connection& connection);
@@ -217,8 +220,18 @@ class Regions {
   }
 
  private:
+  // An index that was another's; regions and windows have theirs in one table.
+  struct Recycled {
+    Kind before;
+    Kind now;
+    uint32_t old_key;
+    Subject heir;
+  };
+
   ibv_mr* Pooled(Kind kind, unsigned int access, Domain domain,
                  bool around = false);
+  bool Inherit(Recycled* one);
+  const Recycled& Find(const Case& one) const;
   MrPtr Reregistered(const Case& one);
   Subject PrepareRegion(const Case& one);
   Subject PrepareWindow(const Case& one, const Connection& connection);
@@ -243,9 +256,18 @@ class Regions {
   std::vector<Connection> binders_;  // one for each domain, with themselves
   std::map<std::tuple<Kind, unsigned int, Domain, bool>, MrPtr> pool_;
   MrPtr partner_;
-  MrPtr recycled_;
-  uint32_t recycled_key_ = 0;
+  std::vector<Recycled> recycled_;
 };
+
+// The index of a key is the rest of it.
+constexpr uint32_t kTagBits = 8;
+
+// What becomes another's, and the others.
+inline constexpr std::array kRecycledKinds = {
+    Kind::kPinned,  Kind::kOnDemand, Kind::kDeviceMemory, Kind::kDmaBuf,
+    Kind::kWindow1, Kind::kWindow2,  Kind::kWindow2Zero};
+inline constexpr std::array kHeirs = {Kind::kPinned, Kind::kOnDemand,
+                                      Kind::kDeviceMemory, Kind::kWindow1};
 
 }  // namespace ropcie::keys
 

@@ -325,8 +325,26 @@ class Cases {
                (base_.kind == Kind::kPinned || base_.kind == Kind::kOnDemand)) {
       Reregistered();
     }
-    if (base_.kind == Kind::kPinned && has_.recycled) {
-      AddState(State::kRecycled);
+    if (has_.recycled) {
+      Recycled();
+    }
+  }
+
+  void Recycled() {
+    const auto has = [this](const auto& kinds) {
+      return std::find(kinds.begin(), kinds.end(), base_.kind) != kinds.end();
+    };
+    if (has(kRecycledKinds)) {
+      for (const Kind now : kHeirs) {
+        if (Has(now)) {
+          Add([now](Case* one) {
+            one->state = State::kRecycled;
+            one->now = now;
+          });
+        }
+      }
+    }
+    if (has(kHeirs)) {
       AddState(State::kRecycledNow);
     }
   }

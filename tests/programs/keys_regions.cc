@@ -31,7 +31,6 @@ constexpr uint64_t kHighBase =
     kLowBase - (kLowBase + kRegion + kPage - 1) / kPage * kPage;
 constexpr uint64_t kBufferBase = 0x40000000 + kBegin;
 constexpr uint32_t kBufferSide = 128;  // pixels of 4 bytes: kArea
-constexpr uint32_t kTagBits = 8;
 constexpr unsigned int kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 // More than a device has keys.
 constexpr int kManyKeys = 200000;
@@ -89,9 +88,9 @@ Regions::Regions(const Side& side, const Device& device)
 
 Regions::~Regions() {
   // Windows and regions before what they are of.
+  recycled_.clear();
   pool_.clear();
   partner_.reset();
-  recycled_.reset();
   munmap(host_, kArea);
 }
 
@@ -194,23 +193,56 @@ Abilities Regions::Probe() {
   return has;
 }
 
-// Indices are used again as late as possible: that of the first region that is
-// deregistered comes before that of the second.
-bool Regions::Recycle() {
-  MrPtr first = Register(Kind::kPinned, 0, Domain::kSame);
-  MrPtr second = Register(Kind::kPinned, kAllAccess, Domain::kSame);
+// Indices are used again as late as possible, and in the order in which they
+// were given up.
+bool Regions::Recycle(const Abilities& has) {
+  MrPtr first = Register(Kind::kNull, 0, Domain::kSame);
   const uint32_t index = first->lkey >> kTagBits;
-  recycled_key_ = second->lkey;
+  std::vector<Subject> gone;
+  for (const Kind before : kRecycledKinds) {
+    for (const Kind now : kHeirs) {
+      if (has.kinds[static_cast<int>(before)] &&
+          has.kinds[static_cast<int>(now)]) {
+        gone.push_back(Prepare({.kind = before, .own = true},
+                               binders_[static_cast<size_t>(Domain::kSame)]));
+        recycled_.push_back({before, now, gone.back().key, {}});
+      }
+    }
+  }
   first.reset();
-  second.reset();
+  for (Subject& subject : gone) {
+    subject.mr.reset();
+    subject.window.reset();
+  }
   for (int i = 0; i < kManyKeys; ++i) {
     const MrPtr next = Register(Kind::kNull, 0, Domain::kSame);
     if (next != nullptr && next->lkey >> kTagBits == index) {
-      recycled_ = Register(Kind::kPinned, kAllAccess, Domain::kSame);
-      return recycled_->lkey >> kTagBits == recycled_key_ >> kTagBits;
+      return std::all_of(recycled_.begin(), recycled_.end(),
+                         [this](Recycled& one) { return Inherit(&one); });
     }
   }
   return false;
+}
+
+// Has it got the index? The heir allows everything, so that it is only the
+// key's tag that is refused.
+bool Regions::Inherit(Recycled* one) {
+  one->heir = Prepare({.kind = one->now, .own = true},
+                      binders_[static_cast<size_t>(Domain::kSame)]);
+  return one->heir.key >> kTagBits == one->old_key >> kTagBits &&
+         one->heir.key != one->old_key;
+}
+
+// The heir's own key is the same whose index it was.
+const Regions::Recycled& Regions::Find(const Case& one) const {
+  const bool old = one.state == State::kRecycled;
+  const auto found = std::find_if(
+      recycled_.begin(), recycled_.end(), [&](const Recycled& other) {
+        return old ? other.before == one.kind && other.now == one.now
+                   : other.now == one.kind;
+      });
+  Check(found != recycled_.end(), "no index is used again for this");
+  return *found;
 }
 
 ibv_mr* Regions::Pooled(Kind kind, unsigned int access, Domain domain,
@@ -249,12 +281,6 @@ Subject Regions::PrepareRegion(const Case& one) {
   Subject subject{.base = BaseOf(one.kind)};
   const ibv_mr* mr = nullptr;
   switch (one.state) {
-    case State::kRecycled:
-      subject.key = recycled_key_;
-      return subject;
-    case State::kRecycledNow:
-      mr = recycled_.get();
-      break;
     case State::kReregistered:
     case State::kMoved:
       subject.mr = Reregistered(one);
@@ -267,7 +293,12 @@ Subject Regions::PrepareRegion(const Case& one) {
       return subject;
     }
     default:
-      mr = Pooled(one.kind, one.access, one.domain);
+      if (one.own) {
+        subject.mr = Register(one.kind, one.access, one.domain);
+        CheckErrno(subject.mr == nullptr ? errno : 0, "ibv_reg_mr");
+      }
+      mr =
+          one.own ? subject.mr.get() : Pooled(one.kind, one.access, one.domain);
   }
   subject.key = one.where == Where::kRemote ? mr->rkey : mr->lkey;
   return subject;
@@ -390,6 +421,12 @@ uint32_t Regions::Spoil(const Case& one, uint32_t key) const {
 }
 
 Subject Regions::Prepare(const Case& one, const Connection& connection) {
+  if (one.state == State::kRecycled || one.state == State::kRecycledNow) {
+    const Recycled& found = Find(one);
+    return {
+        .base = found.heir.base,
+        .key = one.state == State::kRecycled ? found.old_key : found.heir.key};
+  }
   Subject subject =
       IsWindow(one.kind) ? PrepareWindow(one, connection) : PrepareRegion(one);
   subject.key = Spoil(one, subject.key);

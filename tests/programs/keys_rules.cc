@@ -235,6 +235,9 @@ std::string Name(const Case& one) {
   text +=
       Text(one.range.length, " bytes at ", one.range.absolute ? "address " : "",
            static_cast<int64_t>(one.range.offset));
+  if (one.state == State::kRecycled) {
+    text += Text(", now of ", Name(one.now));
+  }
   if (IsBind(one.op)) {
     text += Text(", window's access ", one.window_access);
   } else {

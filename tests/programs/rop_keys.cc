@@ -143,7 +143,7 @@ class Test {
   Abilities Agree() {
     Abilities mine = regions_.Probe();
     if (!side_.options.quick && mine.kinds[static_cast<int>(Kind::kNull)]) {
-      mine.recycled = regions_.Recycle();
+      mine.recycled = regions_.Recycle(mine);
       Check(mine.recycled || side_.options.tolerate,
             "the index of a key is not used again");
     }
