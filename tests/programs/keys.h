@@ -88,7 +88,7 @@ enum class State {
   kMoved,              // was registered elsewhere, see kPartner
   kNotBound,           // windows from here on
   kUnbound,            // bound to nothing after that (type 1)
-  kRebound,            // bound again: the key of before (type 1)
+  kRebound,            // bound again: the key of before
   kInvalidated,        // by LOCAL_INV (type 2)
   kInvalidatedByPeer,  // by SEND with invalidate (type 2)
   kOtherQueuePair,     // bound on another queue pair of the domain
@@ -112,8 +112,11 @@ struct Case {
   uint8_t tag = 0;
   unsigned int qp_access = kAllAccess;  // of the responder's queue pair
   unsigned int window_access = 0;       // that is bound
-  bool own = false;          // it shares its region with no other case
-  Kind now = Kind::kPinned;  // who has the index of a recycled key
+  Domain window_domain = Domain::kSame;
+  bool own = false;             // it shares its region with no other case
+  Kind now = Kind::kPinned;     // who has the index of a recycled key
+  Kind parent = Kind::kPinned;  // what a window shows a part of
+  bool exact = false;           // it shows all of it
 };
 
 enum class Placed {

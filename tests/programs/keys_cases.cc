@@ -160,6 +160,9 @@ class Cases {
     QueuePairs();
     Ranges();
     States();
+    if (IsWindow(base_.kind) && base_.where == Where::kRemote) {
+      Parents();
+    }
   }
 
   void CrossOne() {
@@ -349,6 +352,30 @@ class Cases {
     }
   }
 
+  // Windows of other regions than the pinned one around theirs.
+  void Parents() {
+    struct Parent {
+      Kind kind;
+      bool exact;
+    };
+    constexpr std::array kParents = {
+        Parent{Kind::kOnDemand, false}, Parent{Kind::kPinned, true},
+        Parent{Kind::kOnDemand, true}, Parent{Kind::kLow, true},
+        Parent{Kind::kHigh, true}};
+    const Case base = base_;
+    for (const Parent& parent : kParents) {
+      if (Has(parent.kind)) {
+        base_.parent = parent.kind;
+        base_.exact = parent.exact;
+        Rights();
+        Domains();
+        Ranges();
+        WindowStates();
+      }
+    }
+    base_ = base;
+  }
+
   // All of them for some.
   void Tags() {
     const bool all =
@@ -366,9 +393,9 @@ class Cases {
   void WindowStates() {
     AddState(State::kNotBound);
     AddState(State::kOtherQueuePair);
+    AddState(State::kRebound);
     if (base_.kind == Kind::kWindow1) {
       AddState(State::kUnbound);
-      AddState(State::kRebound);
     } else {
       AddState(State::kInvalidated);
       if (base_.where == Where::kRemote) {
@@ -415,6 +442,25 @@ class Cases {
                  .range = {kMiddle, kMany},
                  .window_access = kRemoteAccess};
         BindsTo();
+        ForeignWindows();
+      }
+    }
+  }
+
+  void ForeignWindows() {
+    for (const Domain window : {Domain::kOther, Domain::kForeign}) {
+      for (const Domain domain : {Domain::kSame, window}) {
+        // Device memory belongs to its context.
+        if (domain == Domain::kForeign && base_.kind == Kind::kDeviceMemory) {
+          continue;
+        }
+        for (const uint64_t length : {kMany, uint64_t{0}}) {
+          Add([=](Case* one) {
+            one->window_domain = window;
+            one->domain = domain;
+            one->range.length = length;
+          });
+        }
       }
     }
   }

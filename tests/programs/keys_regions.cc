@@ -363,8 +363,8 @@ Subject Regions::PrepareWindow(const Case& one, const Connection& connection) {
   const bool zero = one.kind == Kind::kWindow2Zero;
   const unsigned int access = one.access & kRemoteAccess;
   ibv_mw_bind_info info = {
-      .mr = Pooled(Kind::kPinned, kBindable, one.domain, true),
-      .addr = BaseOf(Kind::kPinned),
+      .mr = Pooled(one.parent, kBindable, one.domain, !one.exact),
+      .addr = BaseOf(one.parent),
       .length = kRegion,
       .mw_access_flags =
           access | (zero ? unsigned{IBV_ACCESS_ZERO_BASED} : 0U)};
@@ -381,6 +381,9 @@ Subject Regions::PrepareWindow(const Case& one, const Connection& connection) {
       BindWell(on, window, info);
       break;
     case State::kRebound:
+      if (one.kind != Kind::kWindow1) {
+        Invalidate(on, subject.key);
+      }
       BindWell(on, window, info);
       break;
     case State::kInvalidated:
@@ -447,7 +450,7 @@ Subject Regions::Partner(const Case& one) {
 
 ibv_wc_status Regions::TryBind(const Case& one, const Connection& connection) {
   const MwPtr window = AllocateWindow(
-      one.op == Op::kBind1 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2, Domain::kSame);
+      one.op == Op::kBind1 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2, one.window_domain);
   const Subject subject = Prepare(one, connection);
   // The library looks at the domain, and at nothing else.
   ibv_mr region{};

@@ -71,6 +71,9 @@ bool Allowed(const Case& one) {
 bool BindAllowed(const Case& one) {
   const unsigned int writes =
       IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  if (one.window_domain != Domain::kSame) {
+    return false;
+  }
   if (one.op == Op::kBind1 && one.range.length == 0) {
     return true;  // to nothing
   }
@@ -238,8 +241,13 @@ std::string Name(const Case& one) {
   if (one.state == State::kRecycled) {
     text += Text(", now of ", Name(one.now));
   }
+  if (IsWindow(one.kind)) {
+    text +=
+        Text(", of ", one.exact ? "all of " : "a part of ", Name(one.parent));
+  }
   if (IsBind(one.op)) {
-    text += Text(", window's access ", one.window_access);
+    text += Text(", window's access ", one.window_access, ", its PD ",
+                 kDomainNames[static_cast<int>(one.window_domain)]);
   } else {
     text += Text(", QP's access ", one.qp_access);
   }
