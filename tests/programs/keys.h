@@ -50,6 +50,8 @@ enum class Op {
   kAtomicWrite,
   kBind1,  // of a window of type 1 to the region
   kBind2,
+  kLocalInv,  // takes the key away
+  kSendInv,   // so that the peer does it
 };
 
 // Where the region is: whose key the operation uses.
@@ -138,6 +140,7 @@ struct Outcome {
 bool IsWindow(Kind kind);
 bool IsAtomic(Op op);  // acts on one word
 bool IsBind(Op op);
+bool IsInvalidate(Op op);
 bool IsSend(Op op);
 bool IsFetch(Op op);       // brings data back
 bool TakesReceive(Op op);  // a receive is consumed
@@ -177,6 +180,7 @@ using DmPtr = std::unique_ptr<ibv_dm, Freer>;
 struct Subject {
   uint64_t base = 0;  // address of the region's first byte
   uint32_t key = 0;
+  uint32_t own_key = 0;  // before the case spoilt it
   MrPtr mr = {};
   MwPtr window = {};
 };
@@ -206,6 +210,9 @@ class Regions {
   Subject Prepare(const Case& one, const Connection& connection);
   // What is allowed in every way; the null region if it would be too long.
   Subject Partner(const Case& one);
+
+  // Can a region or window still be used, by others than the test's connection?
+  bool StillWorks(const Case& one, const Subject& subject);
 
   // Binds a new window to the region of a case; returns how that completed.
   ibv_wc_status TryBind(const Case& one, const Connection& connection);
@@ -260,6 +267,8 @@ class Regions {
   std::map<std::tuple<Kind, unsigned int, Domain, bool>, MrPtr> pool_;
   MrPtr partner_;
   std::vector<Recycled> recycled_;
+  std::array<uint64_t, 1> scratch_ = {};
+  std::vector<MrPtr> scratches_;  // of it, one for each domain
 };
 
 // The index of a key is the rest of it.

@@ -118,6 +118,7 @@ class Cases {
     ForEachUse(&Cases::Vary);
     if (has_.windows) {
       Binds();
+      Invalidates();
     }
     return cases_;
   }
@@ -460,6 +461,36 @@ class Cases {
             one->domain = domain;
             one->range.length = length;
           });
+        }
+      }
+    }
+  }
+
+  // The key of any kind, of its owner or not, of a window in all of its states.
+  void Invalidates() {
+    for (const Use& use : {Use{Op::kLocalInv, Where::kLocal},
+                           Use{Op::kSendInv, Where::kRemote}}) {
+      for (const Kind kind : kAllKinds) {
+        if (!Has(kind)) {
+          continue;
+        }
+        SetBase(use, kind);
+        Rights();
+        for (const Domain domain : {Domain::kOther, Domain::kForeign}) {
+          if (domain != Domain::kForeign || kind != Kind::kDeviceMemory) {
+            Add([domain](Case* one) { one->domain = domain; });
+          }
+        }
+        for (const State state : {State::kIndex, State::kZero, State::kOnes,
+                                  State::kDeregistered}) {
+          AddState(state);
+        }
+        Tags();
+        if (IsWindow(kind)) {
+          WindowStates();
+        }
+        if (has_.recycled) {
+          Recycled();
         }
       }
     }

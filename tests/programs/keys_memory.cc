@@ -20,7 +20,7 @@ namespace {
 // Where the requester's or the responder's part of the memory is, if any.
 std::optional<Place> PlaceOf(const Case& one, bool requester) {
   const bool is_subject = (one.where == Where::kLocal) == requester;
-  if (!is_subject) {
+  if (!is_subject || IsInvalidate(one.op)) {
     const bool null = one.where == Where::kRemote && LengthIsHuge(one);
     return null ? std::nullopt
                 : std::optional<Place>({Memory::kHost, kPartner});

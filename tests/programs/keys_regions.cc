@@ -83,6 +83,11 @@ Regions::Regions(const Side& side, const Device& device)
   for (const Domain domain :
        {Domain::kSame, Domain::kOther, Domain::kForeign}) {
     binders_.push_back(Binder(domain));
+    const auto scratch = reinterpret_cast<uintptr_t>(scratch_.data());
+    scratches_.emplace_back(ibv_reg_mr_iova2(pd(domain), scratch_.data(),
+                                             sizeof(scratch_), scratch,
+                                             unsigned{IBV_ACCESS_LOCAL_WRITE}));
+    CheckErrno(scratches_.back() == nullptr ? errno : 0, "ibv_reg_mr");
   }
 }
 
@@ -97,6 +102,8 @@ Regions::~Regions() {
 Connection Regions::Binder(Domain domain) const {
   const Device& device = domain == Domain::kForeign ? foreign_ : device_;
   Connection binder{};
+  binder.config.access = kAllAccess;
+  binder.config.rd_atomic = 1;
   binder.send_cq = CreateCq(device, 4);
   ibv_qp_init_attr init{};
   init.send_cq = binder.send_cq.get();
@@ -428,10 +435,12 @@ Subject Regions::Prepare(const Case& one, const Connection& connection) {
     const Recycled& found = Find(one);
     return {
         .base = found.heir.base,
-        .key = one.state == State::kRecycled ? found.old_key : found.heir.key};
+        .key = one.state == State::kRecycled ? found.old_key : found.heir.key,
+        .own_key = found.heir.key};
   }
   Subject subject =
       IsWindow(one.kind) ? PrepareWindow(one, connection) : PrepareRegion(one);
+  subject.own_key = subject.key;
   subject.key = Spoil(one, subject.key);
   return subject;
 }
@@ -446,6 +455,22 @@ Subject Regions::Partner(const Case& one) {
           .key = one.where == Where::kLocal && !IsSend(one.op)
                      ? partner_->rkey
                      : partner_->lkey};
+}
+
+bool Regions::StillWorks(const Case& one, const Subject& subject) {
+  const auto domain = static_cast<size_t>(one.domain);
+  ibv_sge sge = {reinterpret_cast<uintptr_t>(scratch_.data()), kWord,
+                 scratches_[domain]->lkey};
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma.remote_addr = subject.base;
+  wr.wr.rdma.rkey = subject.own_key;
+  ibv_send_wr* bad = nullptr;
+  CheckErrno(ibv_post_send(binders_[domain].qp.get(), &wr, &bad), "READ");
+  return Await(binders_[domain]) == IBV_WC_SUCCESS;
 }
 
 ibv_wc_status Regions::TryBind(const Case& one, const Connection& connection) {

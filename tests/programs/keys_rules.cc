@@ -87,6 +87,18 @@ bool BindAllowed(const Case& one) {
           (one.window_access & IBV_ACCESS_ZERO_BASED) == 0);
 }
 
+// To make it invalid again is no error; a peer needs some right to it, which
+// one that never was bound does not give. Windows of type 2B only.
+bool InvalidateAllowed(const Case& one) {
+  const bool good = one.state == State::kValid ||
+                    one.state == State::kInvalidated ||
+                    one.state == State::kInvalidatedByPeer ||
+                    (one.state == State::kNotBound && one.op == Op::kLocalInv);
+  return good && one.domain == Domain::kSame &&
+         (one.kind == Kind::kWindow2 || one.kind == Kind::kWindow2Zero) &&
+         (one.op == Op::kLocalInv || (one.access & kRemoteAccess) != 0);
+}
+
 Outcome RefusedByResponder(ibv_wc_status status, ibv_event_type event) {
   return {.status = status,
           .receive = IBV_WC_WR_FLUSH_ERR,
@@ -96,7 +108,7 @@ Outcome RefusedByResponder(ibv_wc_status status, ibv_event_type event) {
 
 Outcome Success(const Case& one) {
   Outcome outcome;
-  const bool moves = !IsBind(one.op);
+  const bool moves = !IsBind(one.op) && one.op != Op::kLocalInv;
   outcome.local = moves && IsFetch(one.op) ? Placed::kAll : Placed::kNothing;
   outcome.remote =
       moves && one.op != Op::kRead ? Placed::kAll : Placed::kNothing;
@@ -147,6 +159,22 @@ Outcome JudgeLocal(const Case& one) {
   return outcome;
 }
 
+Outcome JudgeInvalidate(const Case& one) {
+  if (InvalidateAllowed(one)) {
+    return Success(one);
+  }
+  // A memory management operation error.
+  if (one.op == Op::kLocalInv) {
+    return {.status = IBV_WC_MW_BIND_ERR};
+  }
+  // The message is there; its key is refused.
+  Outcome outcome =
+      RefusedByResponder(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+  outcome.receive = IBV_WC_REM_INV_REQ_ERR;
+  outcome.remote = Placed::kPerhaps;
+  return outcome;
+}
+
 }  // namespace
 
 bool IsWindow(Kind kind) {
@@ -161,7 +189,11 @@ bool IsAtomic(Op op) {
 
 bool IsBind(Op op) { return op == Op::kBind1 || op == Op::kBind2; }
 
-bool IsSend(Op op) { return op == Op::kSend || op == Op::kSendImm; }
+bool IsInvalidate(Op op) { return op == Op::kLocalInv || op == Op::kSendInv; }
+
+bool IsSend(Op op) {
+  return op == Op::kSend || op == Op::kSendImm || op == Op::kSendInv;
+}
 
 bool IsFetch(Op op) {
   return op == Op::kRead || op == Op::kFetchAdd || op == Op::kCompareSwap;
@@ -174,6 +206,9 @@ bool LengthIsHuge(const Case& one) { return one.range.length > kArea; }
 Outcome Judge(const Case& one) {
   if (IsBind(one.op)) {
     return {.status = BindAllowed(one) ? IBV_WC_SUCCESS : IBV_WC_MW_BIND_ERR};
+  }
+  if (IsInvalidate(one.op)) {
+    return JudgeInvalidate(one);
   }
   // Whether the queue pair allows it is asked first; it is always asked by the
   // responder, so not of what never leaves the requester.
@@ -208,7 +243,9 @@ std::string Name(const Case& one) {
                                          "compare and swap",
                                          "atomic write",
                                          "bind type 1",
-                                         "bind type 2B"};
+                                         "bind type 2B",
+                                         "LOCAL_INV",
+                                         "SEND with invalidate"};
   static constexpr const char* kWheres[] = {"local", "remote", "receive"};
   static constexpr const char* kDomainNames[] = {"own", "other", "foreign"};
   static constexpr const char* kStates[] = {"valid",

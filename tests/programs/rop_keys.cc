@@ -44,6 +44,8 @@ ibv_wr_opcode OpcodeOf(Op op) {
       return IBV_WR_RDMA_WRITE_WITH_IMM;
     case Op::kSendImm:
       return IBV_WR_SEND_WITH_IMM;
+    case Op::kSendInv:
+      return IBV_WR_SEND_WITH_INV;
     case Op::kRead:
       return IBV_WR_RDMA_READ;
     case Op::kFetchAdd:
@@ -198,6 +200,15 @@ class Test {
     const bool local = one.where == Where::kLocal;
     const Subject subject =
         local ? regions_.Prepare(one, connection_) : regions_.Partner(one);
+    if (one.op == Op::kLocalInv) {
+      ibv_send_wr wr{};
+      wr.opcode = IBV_WR_LOCAL_INV;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      wr.invalidate_rkey = subject.key;
+      const ibv_wc_status status = Post(wr);
+      ExpectKept(one, subject);
+      return status;
+    }
     ibv_sge sge = {local ? AddressFor(one, subject) : subject.base,
                    static_cast<uint32_t>(one.range.length), subject.key};
     ibv_send_wr wr{};
@@ -213,6 +224,9 @@ class Test {
       wr.wr.atomic.swap = kSwap;
     } else {
       wr.imm_data = kImm;
+      if (one.op == Op::kSendInv) {
+        wr.invalidate_rkey = target.key;
+      }
       wr.wr.rdma.remote_addr = target.address;
       wr.wr.rdma.rkey = target.key;
     }
@@ -231,6 +245,22 @@ class Test {
     return done.empty() ? IBV_WC_GENERAL_ERR : done.front().status;
   }
 
+  // A key that others may not take away is as good as before.
+  void ExpectKept(const Case& one, const Subject& subject) {
+    const bool others = !IsWindow(one.kind) || one.kind == Kind::kWindow1 ||
+                        one.domain != Domain::kSame ||
+                        one.state == State::kOtherQueuePair;
+    const bool good = one.state == State::kValid || one.state == State::kTag ||
+                      one.state == State::kIndex ||
+                      one.state == State::kOtherQueuePair ||
+                      one.state == State::kRecycled;
+    if (others && good && one.kind != Kind::kNull &&
+        (one.access & IBV_ACCESS_REMOTE_READ) != 0) {
+      findings_.Expect(regions_.StillWorks(one, subject),
+                       "what it did not invalidate can not be used any more");
+    }
+  }
+
   ibv_wc_status Respond(const Case& one, const Outcome& right) {
     SetAccess(one.qp_access);
     const bool subject_is_here = one.where != Where::kLocal;
@@ -241,7 +271,12 @@ class Test {
     if (one.state == State::kInvalidatedByPeer) {
       PostRecv(connection_.qp.get(), kExtraReceive, {});
     }
-    if (TakesReceive(one.op)) {
+    if (one.op == Op::kSendInv) {
+      const Subject partner = regions_.Partner(one);
+      const auto length = static_cast<uint32_t>(one.range.length);
+      PostRecv(connection_.qp.get(), kReceive,
+               {{partner.base, length, partner.key}});
+    } else if (TakesReceive(one.op)) {
       // A WRITE with immediate data has no use for the receive's memory.
       const auto length = static_cast<uint32_t>(
           std::min<uint64_t>(one.range.length, kArea - kPartner));
@@ -254,7 +289,10 @@ class Test {
     side_.channel.Read(&status, sizeof(status));
     // Nothing is worth waiting for when it has gone wrong already.
     const int patience = status == right.status ? PatienceOf(side_) : 0;
-    ExpectReceives(one, right, patience);
+    ExpectReceives(one, right, target.key, patience);
+    if (one.op == Op::kSendInv) {
+      ExpectKept(one, subject);
+    }
     ExpectEvent(right, patience);
     const ibv_qp_state state = StateOf(connection_.qp.get());
     findings_.Expect(
@@ -263,7 +301,8 @@ class Test {
     return status;
   }
 
-  void ExpectReceives(const Case& one, const Outcome& right, int patience) {
+  void ExpectReceives(const Case& one, const Outcome& right, uint32_t key,
+                      int patience) {
     const bool ends = right.responder_fails || right.status == IBV_WC_SUCCESS;
     const bool extra = one.state == State::kInvalidatedByPeer;
     const size_t count =
@@ -283,7 +322,7 @@ class Test {
                            wc.byte_len == one.range.length,
                        "a receive of ", wc.byte_len, " bytes");
       if (wc.status == IBV_WC_SUCCESS && wc.wr_id != kExtraReceive) {
-        ExpectImmediate(one, wc);
+        ExpectImmediate(one, wc, key);
       }
     }
     ibv_wc more{};
@@ -292,11 +331,15 @@ class Test {
                      ibv_wc_status_str(more.status), "'");
   }
 
-  void ExpectImmediate(const Case& one, const ibv_wc& wc) {
+  void ExpectImmediate(const Case& one, const ibv_wc& wc, uint32_t key) {
+    const bool inv = one.op == Op::kSendInv;
     const bool imm = one.op == Op::kSendImm || one.op == Op::kWriteImm;
-    findings_.Expect(((wc.wc_flags & IBV_WC_WITH_IMM) != 0) == imm,
+    findings_.Expect(((wc.wc_flags & IBV_WC_WITH_IMM) != 0) == imm &&
+                         ((wc.wc_flags & IBV_WC_WITH_INV) != 0) == inv,
                      "the receive's flags are ", wc.wc_flags);
-    findings_.Expect(!imm || wc.imm_data == kImm, "other immediate data");
+    findings_.Expect(
+        (!imm || wc.imm_data == kImm) && (!inv || wc.invalidated_rkey == key),
+        "other immediate data, or another key");
   }
 
   // The event of this case, and no other.
