@@ -20,6 +20,7 @@
 #define ADD 0x0101010101010101ULL
 #define SWAP 0x1122334455667788ULL
 #define IOVA (5ULL << 40)
+#define KEY_TAG_BITS 8 /* what ib_update_fast_reg_key() changes */
 #define EVENTS (BIT(IB_EVENT_QP_REQ_ERR) | BIT(IB_EVENT_QP_ACCESS_ERR) |       \
 		BIT(IB_EVENT_QP_FATAL))
 
@@ -36,6 +37,9 @@
  * @helper: one of @foreign, connected with itself
  * @partner: all memory, with all rights
  * @spare: the same that is not registered
+ * @heir: a region, and with the index that another had
+ * @old_key: of that other
+ * @qp_access: rights of @qp
  * @area: memory
  * @before: what it has between cases
  * @dma: address of @area in work requests
@@ -53,6 +57,9 @@ struct keys_side {
 	struct ib_qp *helper;
 	struct ib_mr *partner;
 	struct ib_mr *spare;
+	struct ib_mr *heir;
+	u32 old_key;
+	u32 qp_access;
 	u8 *area;
 	u8 *before;
 	u64 dma;
@@ -350,6 +357,13 @@ static int prepare(struct keys_test *t, struct keys_side *side,
 		subject->key = spoiled(side, one, subject->own);
 		return 0;
 	}
+	if (one->state == KEYS_RECYCLED || one->state == KEYS_HEIR) {
+		subject->base = side->heir->iova;
+		subject->own = side->heir->rkey;
+		subject->key = one->state == KEYS_HEIR ? subject->own :
+							 side->old_key;
+		return 0;
+	}
 	mr = ib_alloc_mr(pd, IB_MR_TYPE_MEM_REG, KEYS_PAGES);
 	if (IS_ERR(mr))
 		return PTR_ERR(mr);
@@ -524,12 +538,12 @@ static int to_reset(struct keys_side *side)
 	return err;
 }
 
-static int to_init(struct ib_qp *qp)
+static int to_init(struct ib_qp *qp, u32 access)
 {
 	struct ib_qp_attr attr = {
 		.qp_state = IB_QPS_INIT,
 		.port_num = KTEST_PORT,
-		.qp_access_flags = KEYS_REMOTE_ACCESS,
+		.qp_access_flags = access,
 	};
 
 	return ib_modify_qp(qp, &attr, IB_QP_STATE | IB_QP_PKEY_INDEX |
@@ -546,9 +560,9 @@ static int connect(struct keys_test *t)
 
 	a->address.psn = psn;
 	b->address.psn = psn;
-	err = to_init(a->qp);
+	err = to_init(a->qp, a->qp_access);
 	if (!err)
-		err = to_init(b->qp);
+		err = to_init(b->qp, b->qp_access);
 	if (!err)
 		err = ktest_connect(b->qp, b->sgid_index, psn, &a->address, 4);
 	if (!err)
@@ -561,6 +575,16 @@ static int reconnect(struct keys_test *t)
 	int err = to_reset(&t->requester) ?: to_reset(&t->responder);
 
 	return err ? err : connect(t);
+}
+
+static int set_access(struct keys_side *side, u32 access)
+{
+	struct ib_qp_attr attr = { .qp_access_flags = access };
+
+	if (side->qp_access == access)
+		return 0;
+	side->qp_access = access;
+	return ib_modify_qp(side->qp, &attr, IB_QP_ACCESS_FLAGS);
 }
 
 /* The work request of a case; returns how it completed. */
@@ -736,6 +760,8 @@ static int run_case(void *ctx, const struct keys_case *one)
 	t->cases++;
 	err = prepare(t, side, &subject);
 	if (!err)
+		err = set_access(&t->responder, one->qp_access);
+	if (!err)
 		err = execute(t, one, &subject, subject.key);
 	if (!err && !keys_is_use(one->op))
 		err = probe(t, &subject);
@@ -824,11 +850,12 @@ static int open_side(struct keys_side *side, struct ib_device *ibdev)
 	side->spare = ib_alloc_mr(side->pd, IB_MR_TYPE_MEM_REG, KEYS_PAGES);
 	if (IS_ERR(side->spare))
 		return PTR_ERR(side->spare);
+	side->qp_access = KEYS_REMOTE_ACCESS;
 	side->address.qpn = side->qp->qp_num;
 	helper = side->address;
 	helper.qpn = side->helper->qp_num;
 	helper.psn = 0;
-	err = to_init(side->helper);
+	err = to_init(side->helper, KEYS_REMOTE_ACCESS);
 	return err ? err : ktest_connect(side->helper, side->sgid_index, 0,
 					 &helper, 1);
 }
@@ -843,6 +870,8 @@ static void close_side(struct keys_side *side)
 		ib_dereg_mr(side->partner);
 	if (!IS_ERR_OR_NULL(side->spare))
 		ib_dereg_mr(side->spare);
+	if (!IS_ERR_OR_NULL(side->heir))
+		ib_dereg_mr(side->heir);
 	if (!IS_ERR_OR_NULL(side->recv_cq))
 		ib_free_cq(side->recv_cq);
 	if (!IS_ERR_OR_NULL(side->cq))
@@ -869,6 +898,72 @@ static int map_all(struct keys_side *side, struct ib_mr *mr)
 	return ib_map_mr_sg(mr, &sg, 1, NULL, PAGE_SIZE) == 1 ? 0 : -EINVAL;
 }
 
+/* A region that is registered, with all rights. */
+static struct ib_mr *alloc_good(struct keys_test *t, struct keys_side *side)
+{
+	struct ib_mr *mr;
+	int err;
+
+	mr = ib_alloc_mr(side->pd, IB_MR_TYPE_MEM_REG, KEYS_PAGES);
+	if (IS_ERR(mr))
+		return mr;
+	err = map(side, mr, KEYS_SCATTERED, false);
+	if (!err)
+		err = register_well(t, side, side->qp, mr, KEYS_ALL_ACCESS);
+	if (!err)
+		return mr;
+	ib_dereg_mr(mr);
+	return ERR_PTR(err);
+}
+
+/* Makes and ends regions until one has this index, and then the next one is due. */
+static int wait_for_index(struct keys_test *t, struct keys_side *side, u32 index)
+{
+	u32 max = side->ibdev->attrs.max_mr + side->ibdev->attrs.max_mw + 1, i;
+	bool found = false;
+	struct ib_mr *mr;
+
+	for (i = 0; i < max && !found && !READ_ONCE(*t->stop) &&
+	     !fatal_signal_pending(current); i++) {
+		mr = ib_alloc_mr(side->pd, IB_MR_TYPE_MEM_REG, 1);
+		if (IS_ERR(mr))
+			return PTR_ERR(mr);
+		found = mr->rkey >> KEY_TAG_BITS == index;
+		ib_dereg_mr(mr);
+		cond_resched();
+	}
+	return found ? 0 : -ENOENT;
+}
+
+/* Two indices are given up, and used again in the same order. */
+static int recycle(struct keys_test *t, struct keys_side *side)
+{
+	struct ib_mr *first, *second;
+	u32 index;
+	int err;
+
+	first = ib_alloc_mr(side->pd, IB_MR_TYPE_MEM_REG, 1);
+	if (IS_ERR(first))
+		return PTR_ERR(first);
+	index = first->rkey >> KEY_TAG_BITS;
+	second = alloc_good(t, side);
+	ib_dereg_mr(first);
+	if (IS_ERR(second))
+		return PTR_ERR(second);
+	side->old_key = second->rkey;
+	ib_dereg_mr(second);
+	err = wait_for_index(t, side, index);
+	if (err)
+		return err;
+	side->heir = alloc_good(t, side);
+	if (IS_ERR(side->heir))
+		return PTR_ERR(side->heir);
+	if (side->heir->rkey >> KEY_TAG_BITS == side->old_key >> KEY_TAG_BITS)
+		return 0;
+	pr_err("ropcie_ktest: the index of a key is not used again\n");
+	return -ENOENT;
+}
+
 static int run(struct keys_test *t, struct ib_device *requester,
 	       struct ib_device *responder)
 {
@@ -888,6 +983,10 @@ static int run(struct keys_test *t, struct ib_device *requester,
 	if (!err)
 		err = register_well(t, &t->responder, t->responder.qp,
 				    t->responder.partner, KEYS_ALL_ACCESS);
+	if (!err)
+		err = recycle(t, &t->requester);
+	if (!err)
+		err = recycle(t, &t->responder);
 	return err ? err : keys_for_each(run_case, t);
 }
 

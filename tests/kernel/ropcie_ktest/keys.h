@@ -61,6 +61,8 @@ enum keys_state {
 	KEYS_KEPT, /* the same: the key of before */
 	KEYS_MOVED, /* registered again elsewhere at the same address */
 	KEYS_SUCCEEDED, /* deregistered, and another has the memory now */
+	KEYS_RECYCLED, /* deregistered, and another has the index now */
+	KEYS_HEIR, /* the key of that other one */
 	KEYS_FRESH, /* not registered, from here on: never was */
 	KEYS_UNMAPPED, /* nor was memory mapped to it */
 	KEYS_INVALIDATED, /* by LOCAL_INV */
@@ -74,6 +76,7 @@ struct keys_case {
 	enum keys_where where;
 	enum keys_kind kind;
 	u32 access;
+	u32 qp_access; /* of the responder's queue pair */
 	bool foreign; /* protection domain */
 	enum keys_state state;
 	u8 tag; /* what the key's tag differs by */
@@ -98,7 +101,7 @@ struct keys_outcome {
 };
 
 /* keys_rules.c */
-#define KEYS_NAME_LEN 160
+#define KEYS_NAME_LEN 176
 
 u32 keys_length(enum keys_kind kind);
 bool keys_is_atomic(enum keys_op op);

@@ -64,6 +64,7 @@ static bool key_is_current(const struct keys_case *one)
 	case KEYS_REFRESHED:
 	case KEYS_KEPT:
 	case KEYS_MOVED:
+	case KEYS_HEIR:
 	case KEYS_FRESH:
 	case KEYS_INVALIDATED:
 	case KEYS_BY_PEER:
@@ -180,6 +181,40 @@ static struct keys_outcome judge_receive(const struct keys_case *one)
 	return !one->len || use_allowed(one) ? success(one) : right;
 }
 
+/*
+ * IBTA 9.7.4.1.3: what the responder's queue pair does not allow is refused before
+ * the region is asked; what fails here never gets there.
+ */
+static bool stopped_by_qp(const struct keys_case *one,
+			  const struct keys_outcome *right)
+{
+	struct keys_case remote = *one;
+
+	if (one->op == KEYS_SEND ||
+	    (one->where == KEYS_LOCAL && right->status &&
+	     !keys_is_fetch(one->op)))
+		return false;
+	remote.where = KEYS_REMOTE;
+	return needs(&remote) & ~one->qp_access;
+}
+
+static struct keys_outcome judge_use(const struct keys_case *one)
+{
+	struct keys_outcome right;
+
+	right = one->where == KEYS_LOCAL  ? judge_local(one) :
+		one->where == KEYS_REMOTE ? judge_remote(one) :
+					    judge_receive(one);
+	if (stopped_by_qp(one, &right))
+		right = (struct keys_outcome){
+			.status = IB_WC_REM_INV_REQ_ERR,
+			.receive = IB_WC_WR_FLUSH_ERR,
+			.responder_fails = true,
+			.event = IB_EVENT_QP_REQ_ERR,
+		};
+	return right;
+}
+
 struct keys_outcome keys_judge(const struct keys_case *one)
 {
 	struct keys_outcome right = {};
@@ -203,11 +238,8 @@ struct keys_outcome keys_judge(const struct keys_case *one)
 			right.status = IB_WC_MW_BIND_ERR;
 		return right;
 	default:
-		break;
+		return judge_use(one);
 	}
-	return one->where == KEYS_LOCAL	 ? judge_local(one) :
-	       one->where == KEYS_REMOTE ? judge_remote(one) :
-					   judge_receive(one);
 }
 
 void keys_name(const struct keys_case *one, char *name)
@@ -224,13 +256,15 @@ void keys_name(const struct keys_case *one, char *name)
 	static const char *const states[] = {
 		"valid", "other index", "0", "all ones", "stale", "refreshed",
 		"not registered yet", "kept", "moved", "of a predecessor",
+		"of the index's predecessor", "of a recycled index",
 		"fresh", "not mapped", "invalidated",
 		"invalidated by the peer", "deregistered",
 	};
 
 	snprintf(name, KEYS_NAME_LEN,
-		 "%s, %s %s, access %u, %s PD, key %s ^ %u, %u bytes at %s%lld",
+		 "%s, %s %s, access %u, QP's %u, %s PD, key %s ^ %u, %u bytes at %s%lld",
 		 ops[one->op], wheres[one->where], kinds[one->kind], one->access,
+		 one->qp_access,
 		 one->foreign ? "foreign" : "own", states[one->state], one->tag,
 		 one->len, one->absolute ? "address " : "", (s64)one->off);
 }
@@ -350,6 +384,27 @@ static void each_access(struct each *each, struct keys_case one)
 	}
 }
 
+/* The rights of the queue pair, and with them those of the region. */
+static void each_qp_access(struct each *each, struct keys_case one)
+{
+	static const u32 rights[] = {
+		IB_ACCESS_REMOTE_WRITE, IB_ACCESS_REMOTE_READ,
+		IB_ACCESS_REMOTE_ATOMIC,
+	};
+	u32 set, i;
+
+	for (set = 0; set < BIT(ARRAY_SIZE(rights)); set++) {
+		one.qp_access = 0;
+		for (i = 0; i < ARRAY_SIZE(rights); i++)
+			if (set & BIT(i))
+				one.qp_access |= rights[i];
+		if (one.where == KEYS_REMOTE && one.kind != KEYS_DMA)
+			each_access(each, one);
+		else
+			try(each, &one);
+	}
+}
+
 static void each_domain(struct each *each, struct keys_case one)
 {
 	one.foreign = true;
@@ -373,6 +428,10 @@ static bool has_state(const struct keys_case *one)
 		return one->kind != KEYS_DMA;
 	case KEYS_UNMAPPED:
 		return one->op == KEYS_REG;
+	case KEYS_RECYCLED:
+		return one->op != KEYS_REG && one->kind == KEYS_SCATTERED;
+	case KEYS_HEIR:
+		return keys_is_use(one->op) && one->kind == KEYS_SCATTERED;
 	default:
 		return one->op != KEYS_REG && one->kind != KEYS_DMA;
 	}
@@ -421,6 +480,7 @@ int keys_for_each(int (*run)(void *ctx, const struct keys_case *one), void *ctx)
 				.where = uses[i].where,
 				.kind = kind,
 				.access = KEYS_ALL_ACCESS,
+				.qp_access = KEYS_REMOTE_ACCESS,
 				.off = MIDDLE,
 				.len = keys_is_atomic(uses[i].op) ? KEYS_WORD :
 								    MANY,
@@ -434,8 +494,10 @@ int keys_for_each(int (*run)(void *ctx, const struct keys_case *one), void *ctx)
 			each_domain(&each, base);
 			if (kind != KEYS_DMA)
 				each_access(&each, base);
-			if (keys_is_use(base.op))
-				each_bounds(&each, &base);
+			if (!keys_is_use(base.op))
+				continue;
+			each_qp_access(&each, base);
+			each_bounds(&each, &base);
 		}
 	}
 	return each.err;
