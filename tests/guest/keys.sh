@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 -- --quick
 # lab: --nodes 1 --link loopback -- --quick
-# lab-long: --nodes 2
-# lab-long: --nodes 1 --link loopback
+# lab-long: --nodes 2 --timeout 7200
+# lab-long: --nodes 1 --link loopback --timeout 3600
 #
 # What keys protect, case by case. Arguments are given to rop_keys; with --tolerate
-# wrong answers are only printed.
+# wrong answers are only printed, with --sample N a sample of --quick is taken again.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 

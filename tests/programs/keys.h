@@ -96,6 +96,14 @@ enum class State {
   kOtherQueuePair,     // bound on another queue pair of the domain
 };
 
+// Over which queue pairs.
+enum class Service {
+  kReliable,
+  kUnreliable,
+  kDatagram,
+  kShared,  // reliable; receives come from a shared queue of the other domain
+};
+
 // From the region's first byte on; or, if absolute, from address 0 on.
 struct Range {
   uint64_t offset = 0;
@@ -104,6 +112,7 @@ struct Range {
 };
 
 struct Case {
+  Service service = Service::kReliable;
   Op op = Op::kWrite;
   Where where = Where::kRemote;
   Kind kind = Kind::kPinned;
@@ -132,6 +141,7 @@ struct Outcome {
   ibv_wc_status status = IBV_WC_SUCCESS;
   ibv_wc_status receive = IBV_WC_SUCCESS;  // if one was posted
   bool responder_fails = false;
+  bool dropped = false;                      // as if it had never been sent
   std::optional<ibv_event_type> event = {};  // at the responder
   Placed local = Placed::kNothing;           // at the requester
   Placed remote = Placed::kNothing;
@@ -145,6 +155,8 @@ bool IsSend(Op op);
 bool IsFetch(Op op);       // brings data back
 bool TakesReceive(Op op);  // a receive is consumed
 bool LengthIsHuge(const Case& one);
+// Who requests is not told what came of it.
+bool IsUnreliable(Service service);
 
 // The rules.
 Outcome Judge(const Case& one);
@@ -164,6 +176,8 @@ struct Abilities {
 
 // Each axis varied around one base.
 std::vector<Case> AxisCases(const Abilities& has);
+// The same for what is not reliable, and for shared receive queues.
+std::vector<Case> ServiceCases(const Abilities& has);
 // Kinds, rights of the region and the queue pair, domains, bounds and
 // operations, all with all.
 std::vector<Case> CrossCases(const Abilities& has);

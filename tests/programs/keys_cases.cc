@@ -123,6 +123,17 @@ class Cases {
     return cases_;
   }
 
+  std::vector<Case> Services() {
+    for (const Service service :
+         {Service::kUnreliable, Service::kDatagram, Service::kShared}) {
+      service_ = service;
+      ForEachUse(&Cases::VaryService);
+    }
+    cases_.erase(std::remove_if(cases_.begin(), cases_.end(), IsTooLong),
+                 cases_.end());
+    return cases_;
+  }
+
   std::vector<Case> Cross() {
     ForEachUse(&Cases::CrossOne);
     return cases_;
@@ -148,7 +159,8 @@ class Cases {
   }
 
   void SetBase(const Use& use, Kind kind) {
-    base_ = {.op = use.op,
+    base_ = {.service = service_,
+             .op = use.op,
              .where = use.where,
              .kind = kind,
              .access = IsWindow(kind) ? kRemoteAccess : kAllAccess,
@@ -163,6 +175,53 @@ class Cases {
     States();
     if (IsWindow(base_.kind) && base_.where == Where::kRemote) {
       Parents();
+    }
+  }
+
+  [[nodiscard]] static bool ServiceHas(const Case& one) {
+    switch (one.service) {
+      case Service::kUnreliable:
+        return IsSend(one.op) || one.op == Op::kWrite ||
+               one.op == Op::kWriteImm;
+      case Service::kDatagram:
+        return IsSend(one.op);
+      default:
+        return one.where == Where::kReceive ||
+               (one.where == Where::kRemote && one.op == Op::kWrite);
+    }
+  }
+
+  // Who is not told that pages have to be brought in first loses the message.
+  [[nodiscard]] static bool MayBeLost(const Case& one) {
+    return IsUnreliable(one.service) && one.where != Where::kLocal &&
+           one.kind == Kind::kOnDemand;
+  }
+
+  // For a datagram; or a peer that would send all of it, because nobody says
+  // no.
+  [[nodiscard]] static bool IsTooLong(const Case& one) {
+    return (one.service == Service::kDatagram && one.range.length > kShort) ||
+           (one.service == Service::kUnreliable &&
+            one.where == Where::kRemote && LengthIsHuge(one));
+  }
+
+  void VaryService() {
+    if (!ServiceHas(base_) || MayBeLost(base_)) {
+      return;
+    }
+    if (base_.service == Service::kShared && base_.where == Where::kReceive) {
+      base_.domain = Domain::kOther;
+      Add([](Case* one) { one->domain = Domain::kSame; });
+    }
+    Rights();
+    Domains();
+    Ranges();
+    Forgeries();
+    if (base_.where == Where::kRemote) {
+      QueuePairs();
+    }
+    if (has_.recycled && base_.service != Service::kShared) {
+      Recycled();
     }
   }
 
@@ -310,12 +369,16 @@ class Cases {
     Add([state](Case* one) { one->state = state; });
   }
 
-  void States() {
+  void Forgeries() {
     for (const State state :
          {State::kIndex, State::kZero, State::kOnes, State::kDeregistered}) {
       AddState(state);
     }
     Tags();
+  }
+
+  void States() {
+    Forgeries();
     // The key of no bytes is not looked at.
     if (!IsAtomic(base_.op)) {
       Add([](Case* one) {
@@ -481,11 +544,7 @@ class Cases {
             Add([domain](Case* one) { one->domain = domain; });
           }
         }
-        for (const State state : {State::kIndex, State::kZero, State::kOnes,
-                                  State::kDeregistered}) {
-          AddState(state);
-        }
-        Tags();
+        Forgeries();
         if (IsWindow(kind)) {
           WindowStates();
         }
@@ -516,14 +575,11 @@ class Cases {
     }
     Domains();
     ByteRanges();
-    for (const State state :
-         {State::kIndex, State::kZero, State::kOnes, State::kDeregistered}) {
-      AddState(state);
-    }
-    Tags();
+    Forgeries();
   }
 
   const Abilities& has_;
+  Service service_ = Service::kReliable;
   Case base_;
   std::vector<Case> cases_;
 };
@@ -531,6 +587,10 @@ class Cases {
 }  // namespace
 
 std::vector<Case> AxisCases(const Abilities& has) { return Cases(has).Axes(); }
+
+std::vector<Case> ServiceCases(const Abilities& has) {
+  return Cases(has).Services();
+}
 
 std::vector<Case> CrossCases(const Abilities& has) {
   return Cases(has).Cross();

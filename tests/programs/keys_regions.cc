@@ -363,10 +363,11 @@ void Regions::Invalidate(const Connection& connection, uint32_t key) const {
 
 Subject Regions::PrepareWindow(const Case& one, const Connection& connection) {
   const auto domain = static_cast<size_t>(one.domain);
-  const Connection& on =
-      one.domain == Domain::kSame && one.state != State::kOtherQueuePair
-          ? connection
-          : binders_[domain];
+  const Connection& on = one.domain == Domain::kSame &&
+                                 one.state != State::kOtherQueuePair &&
+                                 one.service != Service::kDatagram
+                             ? connection
+                             : binders_[domain];
   const bool zero = one.kind == Kind::kWindow2Zero;
   const unsigned int access = one.access & kRemoteAccess;
   ibv_mw_bind_info info = {

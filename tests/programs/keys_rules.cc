@@ -60,10 +60,17 @@ bool Covers(const Case& one) {
              : Within(one.range);
 }
 
+bool DomainIsRight(const Case& one) {
+  // IBTA 10.2.9.4: that of the shared queue counts for its receives.
+  const bool shared =
+      one.service == Service::kShared && one.where == Where::kReceive;
+  return one.domain == (shared ? Domain::kOther : Domain::kSame);
+}
+
 bool Allowed(const Case& one) {
   const unsigned int access =
       one.kind == Kind::kNull ? unsigned{IBV_ACCESS_LOCAL_WRITE} : one.access;
-  return KeyIsGood(one) && one.domain == Domain::kSame &&
+  return KeyIsGood(one) && DomainIsRight(one) &&
          (access & Needs(one)) == Needs(one) && Covers(one) &&
          (one.where == Where::kRemote || !IsWindow(one.kind));
 }
@@ -175,6 +182,39 @@ Outcome JudgeInvalidate(const Case& one) {
   return outcome;
 }
 
+Outcome JudgeReliable(const Case& one) {
+  // Whether the queue pair allows it is asked first; it is always asked by the
+  // responder, so not of what never leaves the requester.
+  const Outcome outcome = one.where == Where::kLocal     ? JudgeLocal(one)
+                          : one.where == Where::kReceive ? JudgeReceive(one)
+                                                         : JudgeRemote(one);
+  Case remote = one;
+  remote.where = Where::kRemote;
+  const unsigned int right = IsSend(one.op) ? 0 : Needs(remote);
+  const bool leaves = one.where != Where::kLocal || IsFetch(one.op) ||
+                      outcome.status == IBV_WC_SUCCESS;
+  if (leaves && (one.qp_access & right) != right) {
+    return RefusedByResponder(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+  }
+  return outcome;
+}
+
+// IBTA 9.8.2.2, 9.8.3.2: nobody answers. What a peer has no right to is
+// dropped, and the responder goes on; its own receives are its own fault.
+Outcome JudgeUnreliable(const Case& one) {
+  Outcome outcome = JudgeReliable(one);
+  switch (outcome.status) {
+    case IBV_WC_SUCCESS:
+    case IBV_WC_LOC_PROT_ERR:
+      return outcome;
+    case IBV_WC_REM_OP_ERR:
+      outcome.status = IBV_WC_SUCCESS;
+      return outcome;
+    default:
+      return {.dropped = true};
+  }
+}
+
 }  // namespace
 
 bool IsWindow(Kind kind) {
@@ -201,6 +241,10 @@ bool IsFetch(Op op) {
 
 bool TakesReceive(Op op) { return IsSend(op) || op == Op::kWriteImm; }
 
+bool IsUnreliable(Service service) {
+  return service == Service::kUnreliable || service == Service::kDatagram;
+}
+
 bool LengthIsHuge(const Case& one) { return one.range.length > kArea; }
 
 Outcome Judge(const Case& one) {
@@ -210,20 +254,7 @@ Outcome Judge(const Case& one) {
   if (IsInvalidate(one.op)) {
     return JudgeInvalidate(one);
   }
-  // Whether the queue pair allows it is asked first; it is always asked by the
-  // responder, so not of what never leaves the requester.
-  const Outcome outcome = one.where == Where::kLocal     ? JudgeLocal(one)
-                          : one.where == Where::kReceive ? JudgeReceive(one)
-                                                         : JudgeRemote(one);
-  Case remote = one;
-  remote.where = Where::kRemote;
-  const unsigned int right = IsSend(one.op) ? 0 : Needs(remote);
-  const bool leaves = one.where != Where::kLocal || IsFetch(one.op) ||
-                      outcome.status == IBV_WC_SUCCESS;
-  if (leaves && (one.qp_access & right) != right) {
-    return RefusedByResponder(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
-  }
-  return outcome;
+  return IsUnreliable(one.service) ? JudgeUnreliable(one) : JudgeReliable(one);
 }
 
 std::string Name(Kind kind) {
@@ -246,6 +277,7 @@ std::string Name(const Case& one) {
                                          "bind type 2B",
                                          "LOCAL_INV",
                                          "SEND with invalidate"};
+  static constexpr const char* kServices[] = {"RC", "UC", "UD", "RC with SRQ"};
   static constexpr const char* kWheres[] = {"local", "remote", "receive"};
   static constexpr const char* kDomainNames[] = {"own", "other", "foreign"};
   static constexpr const char* kStates[] = {"valid",
@@ -265,6 +297,7 @@ std::string Name(const Case& one) {
                                             "invalidated by the peer",
                                             "bound on another QP"};
   std::string text = Text(
+      kServices[static_cast<int>(one.service)], " ",
       kOps[static_cast<int>(one.op)], ", ",
       kWheres[static_cast<int>(one.where)], " ", Name(one.kind), ", access ",
       one.access, ", ", kDomainNames[static_cast<int>(one.domain)], " PD, key ",

@@ -15,11 +15,13 @@
 #include <cstring>
 #include <iostream>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "failure.h"
 #include "keys.h"
+#include "keys_links.h"
 #include "keys_memory.h"
 #include "side.h"
 #include "verbs_util.h"
@@ -31,8 +33,9 @@ constexpr uint32_t kImm = 0x01020304;
 // One of so many, of the cases in which the sides have changed places, and of
 // quick runs.
 constexpr size_t kTurnedStride = 7;
-constexpr size_t kQuickStride = 20;
-constexpr size_t kQuickCrossStride = 60;
+constexpr size_t kQuickStride = 30;
+constexpr size_t kQuickServiceStride = 60;
+constexpr size_t kQuickCrossStride = 90;
 constexpr uint64_t kExtraReceive = 1;  // wr_id of what takes an invalidate
 constexpr uint64_t kReceive = 2;
 
@@ -73,7 +76,7 @@ class Test {
         random_(AgreeOnSample(side)),
         regions_(side, device_),
         memories_(side, regions_, &findings_),
-        connection_(Connect(device_, side, Config())) {}
+        links_(side, device_, regions_) {}
 
   void Run() {
     const Abilities has = Agree();
@@ -82,6 +85,7 @@ class Test {
       requester_ = leader_requests == side_.leads;
       const size_t stride = leader_requests ? 1 : kTurnedStride;
       RunSome(AxisCases(has), stride * (quick ? kQuickStride : 1));
+      RunSome(ServiceCases(has), stride * (quick ? kQuickServiceStride : 1));
       RunSome(CrossCases(has), stride * (quick ? kQuickCrossStride : 1));
     }
     RefusedRegistrations(has);
@@ -95,12 +99,7 @@ class Test {
   }
 
  private:
-  static QpConfig Config() {
-    QpConfig config;
-    config.access = kAllAccess;
-    config.rd_atomic = 4;
-    return config;
-  }
+  const Connection& Link() { return links_.Of(service_); }
 
   // The leader's sample counts.
   static uint64_t AgreeOnSample(const Side& side) {
@@ -166,19 +165,27 @@ class Test {
   void RunCase(const Case& one) {
     const Outcome right = Judge(one);
     ibv_wc_status status{};
+    service_ = one.service;
     if (requester_) {
       Target target{};
       side_.channel.Read(&target, sizeof(target));
       status = Request(one, target);
+      if (Follows(right) && status == right.status) {
+        Follow();
+      }
       findings_.Expect(status == right.status, "'", ibv_wc_status_str(status),
                        "', not '", ibv_wc_status_str(right.status), "'");
       side_.channel.Write(&status, sizeof(status));
+      if (service_ == Service::kShared) {
+        ExpectEvents(EventsOf(status != IBV_WC_SUCCESS), PatienceOf(side_));
+      }
     } else {
       status = Respond(one, right);
     }
     // What is still under way is not placed any more then.
-    if (status != IBV_WC_SUCCESS || right.status != IBV_WC_SUCCESS) {
-      Renew();
+    if (status != IBV_WC_SUCCESS || right.status != IBV_WC_SUCCESS ||
+        right.responder_fails || right.dropped) {
+      links_.Renew(service_);
     }
     memories_.Check(one, requester_, requester_ ? right.local : right.remote);
   }
@@ -186,7 +193,7 @@ class Test {
   // A work request of the case; returns how it completed.
   ibv_wc_status Request(const Case& one, const Target& target) {
     if (IsBind(one.op)) {
-      return regions_.TryBind(one, connection_);
+      return regions_.TryBind(one, Link());
     }
     if (one.state == State::kInvalidatedByPeer) {
       ibv_send_wr wr{};
@@ -199,7 +206,7 @@ class Test {
     }
     const bool local = one.where == Where::kLocal;
     const Subject subject =
-        local ? regions_.Prepare(one, connection_) : regions_.Partner(one);
+        local ? regions_.Prepare(one, Link()) : regions_.Partner(one);
     if (one.op == Op::kLocalInv) {
       ibv_send_wr wr{};
       wr.opcode = IBV_WR_LOCAL_INV;
@@ -222,6 +229,9 @@ class Test {
       wr.wr.atomic.compare_add =
           one.op == Op::kFetchAdd ? kAdd : memories_.Before(one, requester_);
       wr.wr.atomic.swap = kSwap;
+    } else if (service_ == Service::kDatagram) {
+      wr.imm_data = kImm;
+      links_.Address(&wr);
     } else {
       wr.imm_data = kImm;
       if (one.op == Op::kSendInv) {
@@ -233,15 +243,34 @@ class Test {
     return Post(wr);
   }
 
+  // Only what comes behind says that an unreliable message was dealt with, and
+  // that the responder goes on.
+  [[nodiscard]] bool Follows(const Outcome& right) const {
+    return IsUnreliable(service_) && right.status == IBV_WC_SUCCESS &&
+           !right.responder_fails;
+  }
+
+  void Follow() {
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    if (service_ == Service::kDatagram) {
+      links_.Address(&wr);
+    }
+    const ibv_wc_status status = Post(wr);
+    findings_.Expect(status == IBV_WC_SUCCESS,
+                     "a SEND behind it: ", ibv_wc_status_str(status));
+  }
+
   ibv_wc_status Post(ibv_send_wr wr) {
     ibv_send_wr* bad = nullptr;
-    const int error = ibv_post_send(connection_.qp.get(), &wr, &bad);
+    const int error = ibv_post_send(Link().qp.get(), &wr, &bad);
     findings_.Expect(error == 0, "ibv_post_send: ", std::strerror(error));
     if (error != 0) {
       return IBV_WC_GENERAL_ERR;
     }
     const std::vector<ibv_wc> done =
-        WaitUpTo(connection_.send_cq.get(), 1, PatienceOf(side_), "a request");
+        WaitUpTo(Link().send_cq.get(), 1, PatienceOf(side_), "a request");
     return done.empty() ? IBV_WC_GENERAL_ERR : done.front().status;
   }
 
@@ -262,26 +291,28 @@ class Test {
   }
 
   ibv_wc_status Respond(const Case& one, const Outcome& right) {
-    SetAccess(one.qp_access);
+    links_.SetAccess(service_, one.qp_access);
     const bool subject_is_here = one.where != Where::kLocal;
-    const Subject subject = subject_is_here ? regions_.Prepare(one, connection_)
-                                            : regions_.Partner(one);
+    const Subject subject =
+        subject_is_here ? regions_.Prepare(one, Link()) : regions_.Partner(one);
     const uint64_t address =
         subject_is_here ? AddressFor(one, subject) : subject.base;
     if (one.state == State::kInvalidatedByPeer) {
-      PostRecv(connection_.qp.get(), kExtraReceive, {});
+      links_.PostReceive(service_, kExtraReceive, {});
     }
     if (one.op == Op::kSendInv) {
       const Subject partner = regions_.Partner(one);
       const auto length = static_cast<uint32_t>(one.range.length);
-      PostRecv(connection_.qp.get(), kReceive,
-               {{partner.base, length, partner.key}});
+      links_.PostReceive(service_, kReceive,
+                         {partner.base, length, partner.key});
     } else if (TakesReceive(one.op)) {
       // A WRITE with immediate data has no use for the receive's memory.
       const auto length = static_cast<uint32_t>(
           std::min<uint64_t>(one.range.length, kArea - kPartner));
-      PostRecv(connection_.qp.get(), kReceive,
-               {{address, length, subject.key}});
+      links_.PostReceive(service_, kReceive, {address, length, subject.key});
+    }
+    if (Follows(right)) {
+      links_.PostReceive(service_, kExtraReceive, {});
     }
     const Target target = {address, subject.key};
     side_.channel.Write(&target, sizeof(target));
@@ -293,8 +324,12 @@ class Test {
     if (one.op == Op::kSendInv) {
       ExpectKept(one, subject);
     }
-    ExpectEvent(right, patience);
-    const ibv_qp_state state = StateOf(connection_.qp.get());
+    std::set<ibv_event_type> events = EventsOf(right.responder_fails);
+    if (right.event) {
+      events.insert(*right.event);
+    }
+    ExpectEvents(events, patience);
+    const ibv_qp_state state = StateOf(Link().qp.get());
     findings_.Expect(
         state == (right.responder_fails ? IBV_QPS_ERR : IBV_QPS_RTS),
         "the responder's QP is in state ", int{state});
@@ -304,29 +339,31 @@ class Test {
   void ExpectReceives(const Case& one, const Outcome& right, uint32_t key,
                       int patience) {
     const bool ends = right.responder_fails || right.status == IBV_WC_SUCCESS;
-    const bool extra = one.state == State::kInvalidatedByPeer;
-    const size_t count =
-        (extra ? 1 : 0) + (ends && TakesReceive(one.op) ? 1 : 0);
+    const bool extra = one.state == State::kInvalidatedByPeer || Follows(right);
+    // What follows takes the receive of what is dropped.
+    const bool takes = ends && TakesReceive(one.op) && !right.dropped;
+    const size_t count = (extra ? 1 : 0) + (takes ? 1 : 0);
     const std::vector<ibv_wc> done =
-        WaitUpTo(connection_.recv_cq.get(), count, patience, "receives");
+        WaitUpTo(Link().recv_cq.get(), count, patience, "receives");
     findings_.Expect(done.size() == count, done.size(), " of ", count,
                      " receives completed");
+    const size_t header = service_ == Service::kDatagram ? sizeof(ibv_grh) : 0;
     for (const ibv_wc& wc : done) {
-      const ibv_wc_status status =
-          wc.wr_id == kExtraReceive ? IBV_WC_SUCCESS : right.receive;
+      const bool other = wc.wr_id == kExtraReceive || right.dropped;
+      const ibv_wc_status status = other ? IBV_WC_SUCCESS : right.receive;
       findings_.Expect(wc.status == status, "the receive: '",
                        ibv_wc_status_str(wc.status), "', not '",
                        ibv_wc_status_str(status), "'");
-      findings_.Expect(wc.status != IBV_WC_SUCCESS ||
-                           wc.wr_id == kExtraReceive ||
-                           wc.byte_len == one.range.length,
-                       "a receive of ", wc.byte_len, " bytes");
-      if (wc.status == IBV_WC_SUCCESS && wc.wr_id != kExtraReceive) {
+      findings_.Expect(
+          wc.status != IBV_WC_SUCCESS ||
+              wc.byte_len == header + (other ? 0 : one.range.length),
+          "a receive of ", wc.byte_len, " bytes");
+      if (wc.status == IBV_WC_SUCCESS && !other) {
         ExpectImmediate(one, wc, key);
       }
     }
     ibv_wc more{};
-    findings_.Expect(ibv_poll_cq(connection_.recv_cq.get(), 1, &more) == 0,
+    findings_.Expect(ibv_poll_cq(Link().recv_cq.get(), 1, &more) == 0,
                      "a receive completed that must not: '",
                      ibv_wc_status_str(more.status), "'");
   }
@@ -342,53 +379,32 @@ class Test {
         "other immediate data, or another key");
   }
 
-  // The event of this case, and no other.
-  void ExpectEvent(const Outcome& right, int patience) {
-    pollfd ready = {device_.context->async_fd, POLLIN, 0};
-    const int wait = right.event && events_come_ ? patience * 1000 : 0;
-    if (poll(&ready, 1, wait) != 1) {
-      findings_.Expect(!right.event, "no asynchronous event");
-      // A device that has none is not waited for each time.
-      events_come_ &= !right.event || !side_.options.tolerate;
-      return;
-    }
-    ibv_async_event event{};
-    CheckErrno(
-        ibv_get_async_event(device_.context.get(), &event) != 0 ? errno : 0,
-        "ibv_get_async_event");
-    ibv_ack_async_event(&event);
-    findings_.Expect(right.event == event.event_type, "the event '",
-                     ibv_event_type_str(event.event_type), "'");
+  // A queue pair that fails takes no more from its shared receive queue.
+  [[nodiscard]] std::set<ibv_event_type> EventsOf(bool fails) const {
+    return fails && service_ == Service::kShared
+               ? std::set{IBV_EVENT_QP_LAST_WQE_REACHED}
+               : std::set<ibv_event_type>{};
   }
 
-  void SetAccess(unsigned int access) {
-    if (access == connection_.config.access) {
-      return;
-    }
-    ibv_qp_attr attr{};
-    attr.qp_access_flags = access;
-    CheckErrno(ibv_modify_qp(connection_.qp.get(), &attr, IBV_QP_ACCESS_FLAGS),
-               "modify QP: access");
-    connection_.config.access = access;
-  }
-
-  // Both sides do it after the same case. The requester goes on when it is told
-  // of the next target, when the responder is ready, too.
-  void Renew() {
-    ++lives_;
-    ibv_qp* const qp = connection_.qp.get();
-    ToState(qp, IBV_QPS_RESET);
-    ibv_wc rest{};
-    while (ibv_poll_cq(connection_.recv_cq.get(), 1, &rest) > 0) {
-    }
-    while (ibv_poll_cq(connection_.send_cq.get(), 1, &rest) > 0) {
-    }
-    ToInit(qp, connection_.config);
-    QpAddress mine{};
-    // Far from what could still be under way.
-    mine.psn = (lives_ << 16) & 0xffffff;
-    connection_.peer.psn = mine.psn;
-    ToRts(qp, device_, mine, connection_.peer, connection_.config);
+  // These events, and no others.
+  void ExpectEvents(std::set<ibv_event_type> right, int patience) {
+    do {
+      pollfd ready = {device_.context->async_fd, POLLIN, 0};
+      const int wait = !right.empty() && events_come_ ? patience * 1000 : 0;
+      if (poll(&ready, 1, wait) != 1) {
+        findings_.Expect(right.empty(), "no asynchronous event");
+        // A device that has none is not waited for each time.
+        events_come_ &= right.empty() || !side_.options.tolerate;
+        return;
+      }
+      ibv_async_event event{};
+      CheckErrno(
+          ibv_get_async_event(device_.context.get(), &event) != 0 ? errno : 0,
+          "ibv_get_async_event");
+      ibv_ack_async_event(&event);
+      findings_.Expect(right.erase(event.event_type) == 1, "the event '",
+                       ibv_event_type_str(event.event_type), "'");
+    } while (!right.empty());
   }
 
   // Who may write may write here: nothing else makes a region (IBTA 10.6.3.1).
@@ -419,10 +435,10 @@ class Test {
   Findings findings_;
   Regions regions_;
   Memories memories_;
-  Connection connection_;
+  Links links_;
+  Service service_ = Service::kReliable;  // of the case
   bool requester_ = false;
   bool events_come_ = true;
-  uint32_t lives_ = 0;
 };
 
 void Run(Side& side) { Test(side).Run(); }
