@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 1 --link loopback
+# lab-long: --nodes 1 --link loopback -- 1
 # lab-kernels: all
 #
 # What keys of fast registrations protect, case by case: ropcie_ktest.ko between the two
 # ends of a loopback pair, and from a device to itself; and messages that take the key
-# away that they are sent with.
+# away that they are sent with. Arguments: of all combinations of rights, domain and
+# bounds one of so many (10), and the seed that says which (0: any).
 set -euo pipefail
 
 root=/sys/kernel/debug/ropcie_ktest
@@ -29,7 +31,7 @@ own() {
 	[ $word = ok ] || failed=1
 }
 
-insmod "$MODDIR/ropcie_ktest/ropcie_ktest.ko"
+insmod "$MODDIR/ropcie_ktest/ropcie_ktest.ko" cross_every="${1:-10}" seed="${2:-0}"
 keys "${RDMA_DEV:?}" "${RDMA_DEV2:?}"
 keys "$RDMA_DEV" "$RDMA_DEV"
 own 400

@@ -37,8 +37,9 @@
  * @helper: one of @foreign, connected with itself
  * @partner: all memory, with all rights
  * @spare: the same that is not registered
- * @heir: a region, and with the index that another had
- * @old_key: of that other
+ * @index: of the region that was deregistered before that with @old_key
+ * @old_key: of one that is no more
+ * @heir: the region that has its index now
  * @qp_access: rights of @qp
  * @area: memory
  * @before: what it has between cases
@@ -57,8 +58,9 @@ struct keys_side {
 	struct ib_qp *helper;
 	struct ib_mr *partner;
 	struct ib_mr *spare;
-	struct ib_mr *heir;
+	u32 index;
 	u32 old_key;
+	struct ib_mr *heir;
 	u32 qp_access;
 	u8 *area;
 	u8 *before;
@@ -84,6 +86,7 @@ struct keys_subject {
  * struct keys_test - a test
  * @requester: it
  * @responder: the other side
+ * @sample: which cases
  * @stop: somebody wants it to end
  * @result: one line
  * @lives: how often it was connected
@@ -95,6 +98,7 @@ struct keys_subject {
 struct keys_test {
 	struct keys_side requester;
 	struct keys_side responder;
+	const struct keys_sample *sample;
 	const bool *stop;
 	char *result;
 	u32 lives;
@@ -916,8 +920,8 @@ static struct ib_mr *alloc_good(struct keys_test *t, struct keys_side *side)
 	return ERR_PTR(err);
 }
 
-/* Makes and ends regions until one has this index, and then the next one is due. */
-static int wait_for_index(struct keys_test *t, struct keys_side *side, u32 index)
+/* Makes and ends regions until the first index comes back: then the second is due. */
+static int wait_for_index(struct keys_test *t, struct keys_side *side)
 {
 	u32 max = side->ibdev->attrs.max_mr + side->ibdev->attrs.max_mw + 1, i;
 	bool found = false;
@@ -928,31 +932,35 @@ static int wait_for_index(struct keys_test *t, struct keys_side *side, u32 index
 		mr = ib_alloc_mr(side->pd, IB_MR_TYPE_MEM_REG, 1);
 		if (IS_ERR(mr))
 			return PTR_ERR(mr);
-		found = mr->rkey >> KEY_TAG_BITS == index;
+		found = mr->rkey >> KEY_TAG_BITS == side->index;
 		ib_dereg_mr(mr);
 		cond_resched();
 	}
 	return found ? 0 : -ENOENT;
 }
 
-/* Two indices are given up, and used again in the same order. */
-static int recycle(struct keys_test *t, struct keys_side *side)
+/* Two indices are given up, which will be used again in the same order. */
+static int give_up(struct keys_test *t, struct keys_side *side)
 {
 	struct ib_mr *first, *second;
-	u32 index;
-	int err;
 
 	first = ib_alloc_mr(side->pd, IB_MR_TYPE_MEM_REG, 1);
 	if (IS_ERR(first))
 		return PTR_ERR(first);
-	index = first->rkey >> KEY_TAG_BITS;
+	side->index = first->rkey >> KEY_TAG_BITS;
 	second = alloc_good(t, side);
 	ib_dereg_mr(first);
 	if (IS_ERR(second))
 		return PTR_ERR(second);
 	side->old_key = second->rkey;
-	ib_dereg_mr(second);
-	err = wait_for_index(t, side, index);
+	return ib_dereg_mr(second);
+}
+
+/* A region gets the second of them. */
+static int inherit(struct keys_test *t, struct keys_side *side)
+{
+	int err = wait_for_index(t, side);
+
 	if (err)
 		return err;
 	side->heir = alloc_good(t, side);
@@ -984,32 +992,38 @@ static int run(struct keys_test *t, struct ib_device *requester,
 		err = register_well(t, &t->responder, t->responder.qp,
 				    t->responder.partner, KEYS_ALL_ACCESS);
 	if (!err)
-		err = recycle(t, &t->requester);
+		err = give_up(t, &t->requester);
 	if (!err)
-		err = recycle(t, &t->responder);
-	return err ? err : keys_for_each(run_case, t);
+		err = give_up(t, &t->responder);
+	if (!err)
+		err = inherit(t, &t->requester);
+	if (!err)
+		err = inherit(t, &t->responder);
+	return err ? err : keys_for_each(run_case, t, t->sample);
 }
 
 int keys_run(struct ib_device *requester, struct ib_device *responder,
-	     const bool *stop, char *result)
+	     const struct keys_sample *sample, const bool *stop, char *result)
 {
 	struct keys_test *t = kzalloc(sizeof(*t), GFP_KERNEL);
 	char *first = kzalloc(KTEST_RESULT_LEN, GFP_KERNEL);
 	int err = -ENOMEM;
 
 	if (t && first) {
+		t->sample = sample;
 		t->stop = stop;
 		t->result = first;
 		err = run(t, requester, responder);
 		close_side(&t->requester);
 		close_side(&t->responder);
 		if (!err && !t->failed)
-			snprintf(result, KTEST_RESULT_LEN, "PASS %u cases\n",
-				 t->cases);
+			snprintf(result, KTEST_RESULT_LEN,
+				 "PASS %u cases, seed %u\n", t->cases,
+				 sample->seed);
 		else
 			snprintf(result, KTEST_RESULT_LEN,
-				 "FAIL %u of %u cases (%d): %s\n", t->failed,
-				 t->cases, err, first);
+				 "FAIL %u of %u cases, seed %u (%d): %s\n",
+				 t->failed, t->cases, sample->seed, err, first);
 		err = err ? err : t->failed ? -EIO : 0;
 	}
 	kfree(first);

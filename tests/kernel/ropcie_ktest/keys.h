@@ -114,19 +114,31 @@ bool keys_registered(const struct keys_case *one);
 struct keys_outcome keys_judge(const struct keys_case *one);
 void keys_name(const struct keys_case *one, char *name);
 
+/**
+ * struct keys_sample - which cases of the cross
+ * @every: one of so many
+ * @seed: which of them
+ */
+struct keys_sample {
+	u32 every;
+	u32 seed;
+};
+
 /* Calls @run for each case until it fails. Return: what it returned. */
-int keys_for_each(int (*run)(void *ctx, const struct keys_case *one), void *ctx);
+int keys_for_each(int (*run)(void *ctx, const struct keys_case *one), void *ctx,
+		  const struct keys_sample *sample);
 
 /**
  * keys_run() - all cases, one end of the connection at each device
  * @requester: it requests
  * @responder: it responds; may be the same
+ * @sample: of the cross
  * @stop: somebody sets it to end the test soon
  * @result: one line, of KTEST_RESULT_LEN
  *
  * Return: 0, or -EIO or another error; @result says what was done or is wrong.
  */
 int keys_run(struct ib_device *requester, struct ib_device *responder,
-	     const bool *stop, char *result);
+	     const struct keys_sample *sample, const bool *stop, char *result);
 
 #endif /* ROPCIE_KTEST_KEYS_H */

@@ -4,6 +4,8 @@
  * the InfiniBand Architecture Specification, volume 1, chapters 9.7.5, 10.6 and
  * 11.6.2.
  */
+#include <linux/prandom.h>
+
 #include "keys.h"
 
 #define MANY 101 /* bytes */
@@ -324,33 +326,71 @@ static const struct bounds huge_ranges[] = {
 	{ FIRST, -1, false, HUGE },
 };
 
+/* Of the cross: at either end, inside and outside. */
+static const struct bounds cross_byte_ranges[] = {
+	{ FIRST, 0, false, 1 },
+	{ END, -1, false, 1 },
+	{ FIRST, 0, true, 0 },
+	{ END, 0, false, 1 },
+	{ END, 1 - MANY, false, MANY },
+	{ FIRST, -1, false, MANY },
+	{ ZERO, -MANY / 2, false, MANY },
+};
+
+static const struct bounds cross_word_ranges[] = {
+	{ FIRST, 0, false, KEYS_WORD },
+	{ END, -4 - KEYS_WORD, false, KEYS_WORD },
+	{ END, -4, false, KEYS_WORD },
+	{ END, 4, false, KEYS_WORD },
+	{ FIRST, -KEYS_WORD, false, KEYS_WORD },
+	{ ZERO, -KEYS_WORD, false, KEYS_WORD },
+};
+
+/**
+ * struct each - who is given the cases
+ * @run: it
+ * @ctx: its
+ * @err: what it returned last
+ * @every: one of so many cases is tried
+ * @random: decides which
+ */
 struct each {
 	int (*run)(void *ctx, const struct keys_case *one);
 	void *ctx;
 	int err;
+	u32 every;
+	struct rnd_state random;
 };
 
 static void try(struct each *each, const struct keys_case *one)
 {
+	if (each->every > 1 && prandom_u32_state(&each->random) % each->every)
+		return;
 	if (!each->err)
 		each->err = each->run(each->ctx, one);
+}
+
+static void set_range(struct keys_case *one, const struct bounds *range)
+{
+	u32 length = keys_length(one->kind);
+
+	one->absolute = range->from == ZERO;
+	one->off = range->off;
+	if (range->from == END)
+		one->off += length;
+	one->len = range->len + (range->whole ? length : 0);
 }
 
 static void each_range(struct each *each, struct keys_case one,
 		       const struct bounds *ranges, size_t num)
 {
-	u32 length = keys_length(one.kind);
 	size_t i;
 
 	for (i = 0; i < num; i++) {
-		one.absolute = ranges[i].from == ZERO;
+		set_range(&one, &ranges[i]);
 		/* The kernel may touch all of its memory: not so far. */
-		if (one.absolute && one.kind == KEYS_DMA && ranges[i].len)
+		if (one.absolute && one.kind == KEYS_DMA && one.len)
 			continue;
-		one.off = ranges[i].off;
-		if (ranges[i].from == END)
-			one.off += length;
-		one.len = ranges[i].len + (ranges[i].whole ? length : 0);
 		try(each, &one);
 	}
 }
@@ -415,6 +455,33 @@ static void each_domain(struct each *each, struct keys_case one)
 	}
 }
 
+/*
+ * Rights of the queue pair, of the region, domain and bounds, all with all. Of the
+ * queue pair: what is asked for, all else, nothing, and all.
+ */
+static void each_of_cross(struct each *each, struct keys_case one)
+{
+	u32 right = needs(&one);
+	u32 sets[] = { KEYS_REMOTE_ACCESS, right, KEYS_REMOTE_ACCESS & ~right, 0 };
+	bool atomic = keys_is_atomic(one.op);
+	const struct bounds *ranges = atomic ? cross_word_ranges :
+					       cross_byte_ranges;
+	size_t num = atomic ? ARRAY_SIZE(cross_word_ranges) :
+			      ARRAY_SIZE(cross_byte_ranges);
+	size_t i, range, foreign;
+
+	for (i = 0; i < (one.where == KEYS_REMOTE ? ARRAY_SIZE(sets) : 1); i++) {
+		one.qp_access = sets[i];
+		for (foreign = 0; foreign < 2; foreign++) {
+			one.foreign = foreign;
+			for (range = 0; range < num; range++) {
+				set_range(&one, &ranges[range]);
+				each_access(each, one);
+			}
+		}
+	}
+}
+
 static bool has_state(const struct keys_case *one)
 {
 	switch (one->state) {
@@ -455,7 +522,8 @@ static void each_state(struct each *each, struct keys_case one)
 	}
 }
 
-int keys_for_each(int (*run)(void *ctx, const struct keys_case *one), void *ctx)
+int keys_for_each(int (*run)(void *ctx, const struct keys_case *one), void *ctx,
+		  const struct keys_sample *sample)
 {
 	static const struct {
 		enum keys_op op;
@@ -471,8 +539,10 @@ int keys_for_each(int (*run)(void *ctx, const struct keys_case *one), void *ctx)
 		{ KEYS_REG, KEYS_LOCAL },
 	};
 	struct each each = { .run = run, .ctx = ctx };
+	struct each some = { .run = run, .ctx = ctx, .every = sample->every };
 	size_t i, kind;
 
+	prandom_seed_state(&some.random, sample->seed);
 	for (i = 0; i < ARRAY_SIZE(uses); i++) {
 		for (kind = 0; kind < KEYS_KINDS; kind++) {
 			struct keys_case base = {
@@ -498,6 +568,9 @@ int keys_for_each(int (*run)(void *ctx, const struct keys_case *one), void *ctx)
 				continue;
 			each_qp_access(&each, base);
 			each_bounds(&each, &base);
+			if (kind != KEYS_DMA && !each.err)
+				each_of_cross(&some, base);
+			each.err = each.err ?: some.err;
 		}
 	}
 	return each.err;

@@ -18,6 +18,7 @@
 #include <linux/debugfs.h>
 #include <linux/etherdevice.h>
 #include <linux/module.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -35,6 +36,14 @@ static const enum ib_poll_context ktest_polls[] = {
 static unsigned int poll = 2;
 module_param(poll, uint, 0644);
 MODULE_PARM_DESC(poll, "0: poll without events, 1: softirq, 2: work queue (default)");
+
+static unsigned int cross_every = 10;
+module_param(cross_every, uint, 0644);
+MODULE_PARM_DESC(cross_every, "keys: of all combinations one of so many (default 10)");
+
+static unsigned int seed;
+module_param(seed, uint, 0644);
+MODULE_PARM_DESC(seed, "keys: which of them (default 0: any)");
 
 #define KTEST_MAX_ROUNDS 1000
 
@@ -186,6 +195,10 @@ static ssize_t ktest_keys_write(struct file *file, const char __user *buf,
 				size_t len, loff_t *pos)
 {
 	struct ktest_device *kt = file->private_data;
+	struct keys_sample sample = {
+		.every = max(READ_ONCE(cross_every), 1),
+		.seed = READ_ONCE(seed) ?: get_random_u32(),
+	};
 	char name[IB_DEVICE_NAME_MAX];
 	struct ib_device *other;
 	int err;
@@ -199,7 +212,8 @@ static ssize_t ktest_keys_write(struct file *file, const char __user *buf,
 	err = mutex_lock_interruptible(&kt->lock);
 	if (!err) {
 		ktest_end_session(kt);
-		err = keys_run(kt->ibdev, other, &kt->stop, kt->result);
+		err = keys_run(kt->ibdev, other, &sample, &kt->stop,
+			       kt->result);
 		mutex_unlock(&kt->lock);
 	}
 	ib_device_put(other);
