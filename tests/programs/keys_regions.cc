@@ -470,8 +470,16 @@ bool Regions::StillWorks(const Case& one, const Subject& subject) {
   wr.wr.rdma.remote_addr = subject.base;
   wr.wr.rdma.rkey = subject.own_key;
   ibv_send_wr* bad = nullptr;
-  CheckErrno(ibv_post_send(binders_[domain].qp.get(), &wr, &bad), "READ");
-  return Await(binders_[domain]) == IBV_WC_SUCCESS;
+  const Connection& binder = binders_[domain];
+  CheckErrno(ibv_post_send(binder.qp.get(), &wr, &bad), "READ");
+  if (Await(binder) == IBV_WC_SUCCESS) {
+    return true;
+  }
+  ToState(binder.qp.get(), IBV_QPS_RESET);
+  const Device& device = one.domain == Domain::kForeign ? foreign_ : device_;
+  ToInit(binder.qp.get(), binder.config);
+  ToRts(binder.qp.get(), device, binder.peer, binder.peer, binder.config);
+  return false;
 }
 
 ibv_wc_status Regions::TryBind(const Case& one, const Connection& connection) {
