@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 -- 1 cable modules unbind
 # lab: --nodes 2 -- 1 doorbells
-# lab: --nodes 2 --smp 2 -- 1 processors
+# lab-long: --nodes 2 --smp 2 -- 1 processors
 # lab: --nodes 2 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 1 pause
 # lab-long: --nodes 2 --timeout 28800 -- 20
 # lab-long: --nodes 2 --smp 2 --timeout 3600 -- 20 processors

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --no-setup -- 1
+# lab-long: --nodes 2 --no-setup -- 1
 # lab-long: --nodes 2 --no-setup --timeout 3600 -- 50
 #
 # modules.sh [ROUNDS]: the modules come and go, ROUNDS times in every legal

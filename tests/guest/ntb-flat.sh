@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --no-setup --flat
+# lab-long: --nodes 2 --no-setup --flat
 # lab-long: --nodes 3 --no-setup --flat --mem 512
 #
 # Flat windows of the emulated NTB: each node writes to pages of each other
