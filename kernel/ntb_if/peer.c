@@ -246,11 +246,11 @@ static void peer_announce(struct ropcie_peer *peer)
 
 	atomic64_inc(&a->link_ups);
 	if (!peer->self)
-		dev_info(a->dev,
-			 "link to %pM (peer %u) up, %u lanes of %u KiB out, %u KiB in\n",
-			 peer->mac, peer->index, peer->nlanes,
-			 (u32)(ropcie_lane_size(&peer->link.peer_offer.geom) >> 10),
-			 (u32)(ropcie_lane_size(&peer->link.offer.geom) >> 10));
+		dev_info_ratelimited(a->dev,
+				     "link to %pM (peer %u) up, %u lanes of %u KiB out, %u KiB in\n",
+				     peer->mac, peer->index, peer->nlanes,
+				     (u32)(ropcie_lane_size(&peer->link.peer_offer.geom) >> 10),
+				     (u32)(ropcie_lane_size(&peer->link.offer.geom) >> 10));
 	a->user->peer_up(a->ctx, peer);
 	for (i = 0; i < peer->nlanes; i++)
 		ropcie_lane_open_rx(&peer->lane[i]);
@@ -286,8 +286,8 @@ static void peer_disconnect(struct ropcie_peer *peer)
 	if (!was_up)
 		return;
 	if (!peer->self) {
-		dev_info(a->dev, "link to %pM (peer %u) lost\n", peer->mac,
-			 peer->index);
+		dev_info_ratelimited(a->dev, "link to %pM (peer %u) lost\n",
+				     peer->mac, peer->index);
 		atomic64_inc(&a->link_losses);
 	}
 	a->user->peer_down(a->ctx, peer);
