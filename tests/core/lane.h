@@ -66,9 +66,9 @@ class Lane {
   std::vector<uint8_t> memory_;
   std::vector<u64> ends_;
   // Two threads may have a half each: no line is of both.
-  alignas(64) __le32 cons_ = 0;
   alignas(64) ropcie_lane_tx tx_{};
   alignas(64) ropcie_lane_rx rx_{};
+  __le32 cons_ = 0;
 };
 
 // The header of a message in one record.
