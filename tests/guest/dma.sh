@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --smp 2 -- 1 traffic stuck
+# lab: --nodes 2 --smp 2 -- 1 traffic
 # lab-long: --nodes 2 --smp 2 --timeout 7200 -- 10
 #
 # dma.sh [TURNS [WAY...]]: large payloads go by a DMA engine (dma_dummy), which is slow, does not

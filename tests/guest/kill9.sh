@@ -89,7 +89,7 @@ for ((turn = 1; turn <= turns; turn++)); do
 	round "all killed, turn $turn" 8 $everybody
 	in_calls
 done
-stages $((4 * turns))
+stages $((4 * turns - 2))
 undisturbed "all of that"
 lab-barrier over
 [ -z "${bystander:-}" ] || end_bystander

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 --no-setup
+# lab-long: --nodes 2 --no-setup
 # lab-long: --nodes 3 --no-setup
 #
 # Linux's ntb_pingpong on the emulated NTB, for any number of nodes: doorbells
