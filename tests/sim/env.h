@@ -22,7 +22,8 @@ class Violation : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Ways to break the driver layer on purpose: the harness must notice each.
+// Ways to break the driver layer on purpose: the harness must notice each. The
+// last end the program instead.
 enum class Fault {
   kNone,
   kSkipCopy,        // a payload is acknowledged but not copied
@@ -41,6 +42,11 @@ enum class Fault {
   kPlaceAgain,      // a payload is placed that may have been taken already
   kKeepGrant,       // a grant that was returned is used
   kFlushEarly,      // a READ fails while its memory may still be written
+  kCrash,           // a store to nowhere
+  kBus,
+  kDivide,
+  kOverflow,  // of the stack
+  kHang,
 };
 
 struct FaultName {
@@ -66,6 +72,17 @@ inline constexpr FaultName kFaults[] = {
     {.fault = Fault::kKeepGrant, .name = "keep-grant"},
     {.fault = Fault::kFlushEarly, .name = "flush-early"},
 };
+
+inline constexpr FaultName kFatalFaults[] = {
+    {.fault = Fault::kCrash, .name = "crash"},
+    {.fault = Fault::kBus, .name = "bus"},
+    {.fault = Fault::kDivide, .name = "divide"},
+    {.fault = Fault::kOverflow, .name = "overflow"},
+    {.fault = Fault::kHang, .name = "hang"},
+};
+
+// Ends the program, if it is one of these.
+void Die(Fault fault);
 
 struct Env {
   explicit Env(uint64_t seed) : random(seed) {}

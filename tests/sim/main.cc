@@ -1,45 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 // ropcie_sim: runs simulations by seed, and replays those that fail.
-#include <unistd.h>
-
 #include <charconv>
-#include <csignal>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <exception>
 #include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "watch.h"
 #include "world.h"
 
 namespace ropcie::sim {
 namespace {
 
 constexpr std::string_view kUsage =
-    "usage: ropcie_sim [--seed N | --seeds FROM:TO] [--trace] [--break FAULT]\n"
+    "usage: ropcie_sim [--seed N | --seeds FROM:TO] [--trace] [--limit SECONDS]"
+    " [--break FAULT]\n"
     "  --seed N          run one seed\n"
     "  --seeds FROM:TO   run the seeds from FROM to TO - 1 (default 0:1000)\n"
     "  --trace           print each event\n"
+    "  --limit SECONDS   processor time that a seed may take (default 120)\n"
     "  --break FAULT     break the driver layer on purpose; the run must "
     "fail\n";
 
 struct Arguments {
   uint64_t from = 0;
   uint64_t to = 1000;
+  uint64_t limit = kSeedSeconds;
   bool trace = false;
   Fault fault = Fault::kNone;
 };
-
-// The seed under way, for a broken invariant of the engines, which aborts.
-char g_replay[64];
-
-extern "C" void OnAbort(int /*signal*/) {
-  const ssize_t ret = write(STDERR_FILENO, g_replay, strlen(g_replay));
-  static_cast<void>(ret);
-}
 
 bool ParseNumber(std::string_view text, uint64_t* value) {
   const char* end = text.data() + text.size();
@@ -56,14 +47,16 @@ bool ParseSeeds(std::string_view text, Arguments* arguments) {
 }
 
 bool ParseFault(std::string_view text, Arguments* arguments) {
-  for (const FaultName& each : kFaults) {
+  std::vector<FaultName> all(std::begin(kFaults), std::end(kFaults));
+  all.insert(all.end(), std::begin(kFatalFaults), std::end(kFatalFaults));
+  for (const FaultName& each : all) {
     if (each.name == text) {
       arguments->fault = each.fault;
       return true;
     }
   }
   std::cerr << "no such fault; there are:";
-  for (const FaultName& each : kFaults) {
+  for (const FaultName& each : all) {
     std::cerr << ' ' << each.name;
   }
   std::cerr << '\n';
@@ -89,6 +82,10 @@ bool Parse(const std::vector<std::string_view>& words, Arguments* arguments) {
       if (!ParseSeeds(value, arguments)) {
         return false;
       }
+    } else if (words[i - 1] == "--limit") {
+      if (!ParseNumber(value, &arguments->limit) || arguments->limit == 0) {
+        return false;
+      }
     } else if (words[i - 1] != "--break" || !ParseFault(value, arguments)) {
       return false;
     }
@@ -99,16 +96,14 @@ bool Parse(const std::vector<std::string_view>& words, Arguments* arguments) {
 int RunSeeds(const Arguments& arguments) {
   Coverage sum;
   for (uint64_t seed = arguments.from; seed < arguments.to; seed++) {
-    snprintf(g_replay, sizeof(g_replay),
-             "replay: ropcie_sim --seed %llu --trace\n",
-             static_cast<unsigned long long>(seed));
+    WatchSeed(seed, arguments.limit);
     World world(
         {.seed = seed, .trace = arguments.trace, .fault = arguments.fault});
     try {
       world.Run();
     } catch (const Violation& violation) {
       std::cout << "seed " << seed << ": " << violation.what() << '\n'
-                << g_replay;
+                << Replay();
       return 1;
     }
     sum.events += world.coverage().events;
@@ -138,7 +133,7 @@ int main(int argc, char** argv) {
     std::cerr << ropcie::sim::kUsage;
     return 2;
   }
-  static_cast<void>(std::signal(SIGABRT, ropcie::sim::OnAbort));
+  ropcie::sim::BeginWatch();
   try {
     return ropcie::sim::RunSeeds(arguments);
   } catch (const std::exception& error) {

@@ -2,8 +2,11 @@
 // Tests of the simulation itself: it must notice each way of breaking the
 // driver layer, and a seed must always give the same run.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
+#include <array>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -25,17 +28,46 @@ std::optional<uint64_t> FirstToNotice(Fault fault, uint64_t seeds) {
   return std::nullopt;
 }
 
+// What ropcie_sim says, and how it ends.
+std::string Output(const std::string& arguments, int* status) {
+  const std::string command = ROPCIE_SIM " " + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string text;
+  std::array<char, 4096> part;
+  while (pipe != nullptr && fgets(part.data(), part.size(), pipe) != nullptr) {
+    text += part.data();
+  }
+  *status = pipe != nullptr ? pclose(pipe) : 0;
+  return text;
+}
+
+std::string TestName(const testing::TestParamInfo<FaultName>& info) {
+  std::string name(info.param.name);
+  std::erase(name, '-');
+  return name;
+}
+
 class SimFault : public testing::TestWithParam<FaultName> {};
 
-INSTANTIATE_TEST_SUITE_P(Sim, SimFault, testing::ValuesIn(kFaults),
-                         [](const auto& info) {
-                           std::string name(info.param.name);
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Sim, SimFault, testing::ValuesIn(kFaults), TestName);
 
 TEST_P(SimFault, IsNoticed) {
   EXPECT_TRUE(FirstToNotice(GetParam().fault, 4000).has_value());
+}
+
+class SimFatalFault : public testing::TestWithParam<FaultName> {};
+
+INSTANTIATE_TEST_SUITE_P(Sim, SimFatalFault, testing::ValuesIn(kFatalFaults),
+                         TestName);
+
+TEST_P(SimFatalFault, TellsTheSeed) {
+  int status = 0;
+  const std::string text = Output(
+      "--seeds 7:9 --limit 1 --break " + std::string(GetParam().name), &status);
+  EXPECT_NE(text.find("replay: ropcie_sim --seed 7 --trace\n"),
+            std::string::npos)
+      << text;
+  EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 TEST(Sim, HoldsWithoutFaults) {

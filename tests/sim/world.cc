@@ -424,6 +424,7 @@ void World::Run() {
     Happen(event);
     CheckAll(i % kCheckMemoryEvery == 0);
   }
+  Die(env_.fault);
   EndTrouble();
   Settle("after the trouble");
   CheckAll(true);
