@@ -9,6 +9,7 @@ import xml.etree.ElementTree
 from dataclasses import dataclass, field
 
 _TOTAL = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$")
+_REPLAY = re.compile(r"^replay: ropcie_sim --seed (\d+) ", re.MULTILINE)
 _UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
 
 
@@ -76,6 +77,15 @@ def of_junit(path, status):
     if not result.passed and not result.failed:
         return Result(failed=1, failures=["ctest has found no test to run"])
     return result
+
+
+def of_seeds(text, status):
+    """Of a simulation that failed: the seed that did, or None, and what to say of it."""
+    replay = _REPLAY.search(text)
+    if not replay:
+        return None, f"exit status {status}: {text.strip()[-200:]}"
+    said = text[:replay.start()].strip().splitlines() or [f"exit status {status}"]
+    return int(replay.group(1)), f"seed {replay.group(1)}: {said[0].removeprefix(f'seed {replay.group(1)}: ')}"
 
 
 def of_unittest(text, status):

@@ -9,6 +9,7 @@ import functools
 import glob
 import os
 import re
+import time
 from dataclasses import dataclass
 from typing import Callable
 
@@ -21,6 +22,10 @@ BUILD = os.path.join(TOP, "build")
 # The second series of kernels that the modules are built for and tested on.
 OTHER_SERIES = "6.12"
 _SCRIPTS = os.path.join(TOP, "scripts")
+# Of sim-nightly: a part is a command, and goes on behind a seed that fails.
+_NIGHTLY_SEEDS = 1000000
+_NIGHTLY_PART = 10000
+_NIGHTLY_FAILURES = 5
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,36 @@ def _sanitized(name, sanitizers, *definitions):
         return total
 
     return run
+
+
+def nightly_part(runner, first, end):
+    """One test: the simulation of the seeds from FIRST to END - 1."""
+    failures = []
+    while first < end and len(failures) < _NIGHTLY_FAILURES:
+        status, text = runner.command(f"sim-{first}", [os.path.join(BUILD, "bin", "ropcie_sim"), "--seeds",
+                                                       f"{first}:{end}"], 7200)
+        if status == 0:
+            break
+        seed, why = result.of_seeds(text, status)
+        failures.append(why)
+        first = end if seed is None else seed + 1
+    return Result(passed=int(not failures), failed=int(bool(failures)), failures=failures)
+
+
+def _sim_nightly(runner):
+    """Other seeds each day, on all processors."""
+    status = runner.cmake("build-for-sim", BUILD)
+    if status:
+        return result.of_status("build of the simulation", status)
+    first = int(time.time()) // 86400 * _NIGHTLY_SEEDS
+    return _sum(runner.at_once([functools.partial(nightly_part, runner, at, at + _NIGHTLY_PART)
+                                for at in range(first, first + _NIGHTLY_SEEDS, _NIGHTLY_PART)]))
+
+
+def _mutation(runner):
+    """Deliberate bugs: one that no test notices has failed."""
+    status, text = runner.command("mutation", [os.path.join(_SCRIPTS, "mutate")], 6 * 3600)
+    return result.of_total(text, status)
 
 
 def _scripts(runner):
@@ -182,4 +217,6 @@ SUITES = (
     _guest_suite("guests", "6.1", lambda test: not test.long, quick=True),
     _guest_suite(f"guests-{OTHER_SERIES}", OTHER_SERIES, lambda test: test.all_kernels),
     _guest_suite("guests-long", "6.1", lambda test: test.long, long=True),
+    Suite("sim-nightly", _sim_nightly, long=True),
+    Suite("mutation", _mutation, long=True),
 )

@@ -63,6 +63,17 @@ class Counting(unittest.TestCase):
     def test_unittest_that_crashed_is_a_failure(self):
         self.assertEqual(result.of_unittest("Traceback", 1).failed, 1)
 
+    def test_seed_that_fails_is_told(self):
+        said = "seed 7: a send completes twice\nreplay: ropcie_sim --seed 7 --trace\n"
+        self.assertEqual(result.of_seeds(said, 1), (7, "seed 7: a send completes twice"))
+
+    def test_seed_that_crashes_is_told(self):
+        said = "x.c:3: invariant broken: y\nseed 8 does not end well\nreplay: ropcie_sim --seed 8 --trace\n"
+        self.assertEqual(result.of_seeds(said, -6), (8, "seed 8: x.c:3: invariant broken: y"))
+
+    def test_simulation_that_says_no_seed(self):
+        self.assertEqual(result.of_seeds("no such file\n", 127), (None, "exit status 127: no such file"))
+
     def test_last_line_has_the_promised_form(self):
         self.assertEqual(result.Result(2, 1).line(), "2 passed, 1 failed")
         self.assertEqual(result.Result(2, 1, 3).line(), "2 passed, 1 failed, 3 skipped")
