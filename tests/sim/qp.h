@@ -83,6 +83,7 @@ class Qp {
   static constexpr uint32_t kDepth = 16;
   static constexpr uint32_t kMaxSge = 4;
   static constexpr uint32_t kPd = 3;
+  static constexpr uint32_t kGatherVecs = 1024;
 
   Qp(Env* env, Node* node, uint32_t qpn, QpUser* user);
 

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0
+// What a program requires of its completions and its memory.
+#include <cstring>
+
+#include "program.h"
+
+namespace ropcie::sim {
+
+void Program::OnExecute(uint64_t wr_id) {
+  env_->Note("node ", node_->id(), " qp ", qpn_, ": executes ", wr_id);
+  Require(wr_id >= sends_done_ && wr_id < sends_.size() &&
+              ropcie_op_is_local(sends_[wr_id].op),
+          "executed what is not to be executed: ", wr_id);
+  Require(wr_id >= next_executed_, "executed again, or out of order: ", wr_id);
+  next_executed_ = wr_id + 1;
+}
+
+void Program::OnSendDone(const ropcie_req_comp& comp) {
+  const size_t index = sends_done_++;
+  env_->Note("node ", node_->id(), " qp ", qpn_, ": send ", comp.wr_id,
+             " done, status ", int{comp.status});
+  Require(index < sends_.size(), "a send completes twice");
+  Require(comp.wr_id == index, "sends complete out of order: ", comp.wr_id,
+          " instead of ", index);
+  Message& message = sends_[index];
+  Require(comp.length == message.length &&
+              (comp.flags & ~ROPCIE_WR_DONE) == message.flags &&
+              comp.op == message.op,
+          "a completion tells of another request");
+  if (comp.status == ROPCIE_WC_SUCCESS) {
+    CheckSuccess(message, index);
+    message.done = true;
+    return;
+  }
+  // What there is of its data is not touched any more.
+  fetched_.Accept(message.sink, options_.cell);
+  message.given_back = true;
+  if (send_error_ == 0) {
+    send_error_ = comp.status;
+    CheckCause(comp.status, message, index);
+  } else {
+    Require(comp.status == ROPCIE_WC_WR_FLUSH_ERR, "status ", int{comp.status},
+            " behind an error");
+  }
+}
+
+void Program::CheckSuccess(const Message& message, size_t index) {
+  Require(send_error_ == 0, "success behind an error");
+  Require(!drained_, "a drained send queue goes on");
+  if (!options_.honest) {
+    return;
+  }
+  Require(!message.bad && !message.denied,
+          "success of a request with a bad key");
+  Require(!TakesReceive(message) || message.nth < other_->arrived_, "send ",
+          index, " succeeded, but it was not received");
+  CheckEffect(message, index);
+}
+
+// What the request was for has happened, and happened once.
+void Program::CheckEffect(const Message& message, size_t index) {
+  std::vector<uint8_t> bytes(message.length);
+  switch (message.op) {
+    case ROPCIE_OP_WRITE:
+    case ROPCIE_OP_ATOMIC_WRITE:
+      if (message.overwritten) {
+        other_->target_.Accept(message.remote_off, message.length);
+        break;
+      }
+      FillFromKey(message.key, bytes);
+      Require(other_->target_.Arrived(message.remote_off, bytes), "write ",
+              index, ": the peer's memory is not what was written");
+      break;
+    case ROPCIE_OP_READ:
+      if (message.overwritten) {
+        fetched_.Accept(message.sink, message.length);
+        break;
+      }
+      bytes = other_->offer_.Read(message.remote_off, message.length);
+      Require(fetched_.Arrived(message.sink, bytes), "read ", index,
+              ": not what the peer's memory holds");
+      break;
+    case ROPCIE_OP_FAA:
+    case ROPCIE_OP_CAS:
+      if (message.overwritten) {
+        fetched_.Accept(message.sink, message.length);
+        break;
+      }
+      memcpy(bytes.data(), &message.nth, sizeof(message.nth));
+      Require(fetched_.Arrived(message.sink, bytes), "atomic ", index,
+              ": not executed once and in order");
+      break;
+    case ROPCIE_LOCAL_REG_MR:
+    case ROPCIE_LOCAL_INV:
+      Require(index < next_executed_, "send ", index,
+              " succeeded, but it was not executed");
+      break;
+    default:
+      break;
+  }
+}
+
+void Program::CheckCause(uint8_t status, const Message& message,
+                         size_t index) const {
+  if (!options_.honest) {
+    return;
+  }
+  const bool is_head = TakesReceive(message) && message.nth == other_->arrived_;
+  bool has_cause = false;
+  switch (status) {
+    case ROPCIE_WC_RETRY_EXC_ERR:
+      has_cause = link_lost_ || !options_.timely || stale_ ||
+                  !other_->Responds() || !node_->IsUp(attr_.peer);
+      break;
+    case ROPCIE_WC_RNR_RETRY_EXC_ERR:
+      has_cause = attr_.rnr_retry < 7;
+      break;
+    case ROPCIE_WC_LOC_PROT_ERR:
+      has_cause = message.bad;
+      break;
+    case ROPCIE_WC_REM_ACCESS_ERR:
+      has_cause = message.denied;
+      break;
+    case ROPCIE_WC_REM_INV_REQ_ERR:
+      has_cause = is_head && other_->receive_error_ == ROPCIE_WC_LOC_LEN_ERR;
+      break;
+    case ROPCIE_WC_REM_OP_ERR:
+      has_cause = is_head && other_->receive_error_ == ROPCIE_WC_LOC_PROT_ERR;
+      break;
+    case ROPCIE_WC_WR_FLUSH_ERR:
+      has_cause = closing_ || message.late ||
+                  ((receive_error_ != 0 || refused_) && !link_lost_);
+      break;
+    default:
+      break;
+  }
+  Require(has_cause, "node ", node_->id(), " qp ", qpn_, ": send ", index,
+          " failed with status ", int{status}, " for no reason");
+}
+
+void Program::OnRecvDone(const RecvDone& done) {
+  const size_t index = receives_done_++;
+  env_->Note("node ", node_->id(), " qp ", qpn_, ": receive ", done.wr_id,
+             " done, status ", int{done.status}, ", ", done.length, " bytes");
+  Require(index < receives_.size(), "a receive completes twice");
+  Require(done.wr_id == index, "receives complete out of order: ", done.wr_id,
+          " instead of ", index);
+  const Receive& receive = receives_[index];
+  if (done.status == ROPCIE_WC_SUCCESS) {
+    Require(receive_error_ == 0, "a receive succeeds behind an error");
+    CheckArrival(done, receive);
+    return;
+  }
+  if (receive_error_ == 0) {
+    CheckReceiveError(done.status, receive);
+    receive_error_ = done.status;
+    if (done.status != ROPCIE_WC_LOC_LEN_ERR) {
+      sink_.Accept(receive.off, receive.room);  // part of a message
+    }
+    return;
+  }
+  Require(done.status == ROPCIE_WC_WR_FLUSH_ERR, "receive status ",
+          int{done.status}, " behind an error");
+}
+
+void Program::CheckArrival(const RecvDone& done, const Receive& receive) {
+  const size_t index = arrived_++;
+  if (!options_.honest) {
+    sink_.Accept(receive.off, receive.room);
+    return;
+  }
+  Require(index < other_->takers_.size(), "received what was not sent");
+  const Message& message = other_->sends_[other_->takers_[index]];
+  const bool imm = (message.flags & ROPCIE_WR_IMM) != 0;
+  Require(!message.bad && !message.denied,
+          "received a message whose key was bad");
+  Require(done.length == message.length, "message ", index, " has ",
+          done.length, " bytes, not ", message.length);
+  Require(done.has_imm == imm && (!imm || done.imm == message.imm), "message ",
+          index, ": wrong immediate data");
+  Require(done.solicited == ((message.flags & ROPCIE_WR_SOLICITED) != 0),
+          "message ", index, ": solicited is wrong");
+  if (message.op == ROPCIE_OP_WRITE) {
+    return;
+  }
+  Require(done.length <= receive.room, "message ", index, " is too long");
+  Require(!receive.bad || message.length <= receive.bad_from,
+          "received through a bad key");
+  std::vector<uint8_t> bytes(message.length);
+  FillFromKey(message.key, bytes);
+  Require(sink_.Arrived(receive.off, bytes), "message ", index,
+          ": the payload is not what was sent");
+}
+
+void Program::CheckReceiveError(uint8_t status, const Receive& receive) const {
+  if (!options_.honest || status == ROPCIE_WC_WR_FLUSH_ERR) {
+    return;
+  }
+  Require(arrived_ < other_->takers_.size(),
+          "a receive fails without a message");
+  const Message& message = other_->sends_[other_->takers_[arrived_]];
+  Require(message.op == ROPCIE_OP_SEND, "a WRITE fails a receive");
+  if (status == ROPCIE_WC_LOC_LEN_ERR) {
+    Require(message.length > receive.room, "the message was not too long");
+  } else {
+    Require(status == ROPCIE_WC_LOC_PROT_ERR && receive.bad &&
+                message.length > receive.bad_from,
+            "a receive fails with status ", int{status}, " for no reason");
+  }
+}
+
+void Program::CheckState() {
+  drained_ = alive() && qp_->state() == ROPCIE_QPS_SQD && qp_->drained();
+  if (!alive() || qp_->state() != ROPCIE_QPS_ERR || qp_->fails_late()) {
+    return;
+  }
+  Require(sends_done_ == sends_.size(), sends_.size() - sends_done_,
+          " sends never complete");
+  Require(receives_done_ == receives_.size(), receives_.size() - receives_done_,
+          " receives never complete");
+}
+
+void Program::CheckMemory() {
+  // The receive in use may have got part of its message.
+  if (receives_done_ < receives_.size()) {
+    const Receive& receive = receives_[receives_done_];
+    sink_.Accept(receive.off, receive.room);
+  }
+  for (const Message& send : sends_) {
+    if (!send.done && !send.given_back) {
+      fetched_.Accept(send.sink, options_.cell);
+    }
+  }
+  for (size_t i = 0; other_ != nullptr && i < other_->sends_.size(); i++) {
+    const Message& message = other_->sends_[i];
+    if (ropcie_op_writes(static_cast<uint8_t>(message.op)) && !message.done &&
+        !message.denied) {
+      target_.Accept(message.remote_off, message.length);
+    }
+  }
+  if (!options_.honest) {
+    target_.Accept(0, Qp::kDepth * options_.cell);
+    fetched_.Accept(0, Qp::kDepth * options_.cell);
+  }
+  words_.Accept(0, 32);
+  Require(target_.Intact(), "memory outside the WRITEs was written");
+  Require(fetched_.Intact(), "memory outside the READs was written");
+  Require(words_.Intact(), "memory around the atomics was written");
+  Require(offer_.Intact(), "memory that may only be read was written");
+  Require(source_.Intact(), "the memory of sends was written");
+  Require(sink_.Intact(), "memory outside the receives was written");
+}
+
+bool Program::Settled() const {
+  if (!alive() || qp_->sends_pending() == 0) {
+    return true;
+  }
+  // IBTA: with timeout 0 one waits for a dead queue pair for ever.
+  return attr_.timeout_ns == 0 && !other_->Responds();
+}
+
+void Program::CheckQuiet() const {
+  if (!options_.honest || !Healthy() || !other_->Healthy()) {
+    return;
+  }
+  Require(sends_done_ == sends_.size(), "a send did not complete");
+  Require(other_->arrived_ == takers_.size(), "a message did not arrive");
+}
+
+}  // namespace ropcie::sim
