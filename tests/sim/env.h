@@ -42,6 +42,10 @@ enum class Fault {
   kPlaceAgain,      // a payload is placed that may have been taken already
   kKeepGrant,       // a grant that was returned is used
   kFlushEarly,      // a READ fails while its memory may still be written
+  kRnrTwice,        // an RNR NAK counts twice
+  kRnrUncounted,    // it does not count
+  kRnrHasty,        // nobody waits after it
+  kRnrLimit,        // there is a limit where there is to be none
   kCrash,           // a store to nowhere
   kBus,
   kDivide,
@@ -71,6 +75,10 @@ inline constexpr FaultName kFaults[] = {
     {.fault = Fault::kPlaceAgain, .name = "place-again"},
     {.fault = Fault::kKeepGrant, .name = "keep-grant"},
     {.fault = Fault::kFlushEarly, .name = "flush-early"},
+    {.fault = Fault::kRnrTwice, .name = "rnr-twice"},
+    {.fault = Fault::kRnrUncounted, .name = "rnr-uncounted"},
+    {.fault = Fault::kRnrHasty, .name = "rnr-hasty"},
+    {.fault = Fault::kRnrLimit, .name = "rnr-limit"},
 };
 
 inline constexpr FaultName kFatalFaults[] = {

@@ -15,6 +15,18 @@ void Program::OnExecute(uint64_t wr_id) {
   next_executed_ = wr_id + 1;
 }
 
+void Program::OnSent(const ropcie_hdr& hdr) {
+  if (rnr_) {
+    rnr_->Sent(hdr, env_->now);
+  }
+}
+
+void Program::OnAcknowledge(const ropcie_hdr& hdr) {
+  if (rnr_) {
+    rnr_->Heard(hdr, env_->now);
+  }
+}
+
 void Program::OnSendDone(const ropcie_req_comp& comp) {
   const size_t index = sends_done_++;
   env_->Note("node ", node_->id(), " qp ", qpn_, ": send ", comp.wr_id,
@@ -113,7 +125,7 @@ void Program::CheckCause(uint8_t status, const Message& message,
                   !other_->Responds() || !node_->IsUp(attr_.peer);
       break;
     case ROPCIE_WC_RNR_RETRY_EXC_ERR:
-      has_cause = attr_.rnr_retry < 7;
+      has_cause = rnr_ ? rnr_->UsedUp() : attr_.rnr_retry < 7;
       break;
     case ROPCIE_WC_LOC_PROT_ERR:
       has_cause = message.bad;
@@ -210,6 +222,9 @@ void Program::CheckReceiveError(uint8_t status, const Receive& receive) const {
 }
 
 void Program::CheckState() {
+  Require(
+      !rnr_ || !rnr_->UsedUp() || send_error_ == ROPCIE_WC_RNR_RETRY_EXC_ERR,
+      "no retry is left after an RNR NAK, and nothing fails");
   drained_ = alive() && qp_->state() == ROPCIE_QPS_SQD && qp_->drained();
   if (!alive() || qp_->state() != ROPCIE_QPS_ERR || qp_->fails_late()) {
     return;

@@ -26,6 +26,8 @@ void World::ChooseProfile() {
   env_.dma = random->OneIn(3);
   env_.direct = !env_.dma && random->OneIn(2);
   hostile_ = random->OneIn(6);
+  storm_ = !hostile_ && !env_.direct && random->OneIn(6);
+  famine_ = storm_ ? static_cast<int>(random->Below(100)) : 0;
   mischief_ = !random->OneIn(3);
   cell_ = random->OneIn(8) ? 40000 : 1024;
   tick_ = uint64_t{1} << random->Between(8, 14);
@@ -75,8 +77,10 @@ void World::BuildConnections() {
     for (uint64_t n = env_.random.Between(1, 3); n > 0; n--) {
       Connection connection{};
       connection.pair = pair.get();
-      connection.options = {
-          .cell = cell_, .honest = pair->honest, .timely = timely_};
+      connection.options = {.cell = cell_,
+                            .honest = pair->honest,
+                            .timely = timely_,
+                            .storm = storm_};
       connections_.push_back(std::move(connection));
     }
   }
@@ -121,7 +125,8 @@ void World::Connect(Connection* connection) {
     attr[i].sq_psn = NewPsn(ids[i], connection->end[i]->qp()->qpn(), &reused);
     stale |= reused;
     attr[i].retry_cnt = static_cast<uint8_t>(env_.random.Below(8));
-    attr[i].rnr_retry = static_cast<uint8_t>(env_.random.Between(4, 7));
+    attr[i].rnr_retry = static_cast<uint8_t>(
+        env_.random.Between(connection->options.storm ? 0 : 4, 7));
     attr[i].min_rnr_timer = static_cast<uint8_t>(env_.random.Between(1, 14));
     attr[i].max_rd_atomic =
         static_cast<uint8_t>(env_.random.Between(1, ROPCIE_RSP_DEPTH));
@@ -138,8 +143,13 @@ void World::Connect(Connection* connection) {
     connection->end[i]->Meet(connection->end[1 - i].get(), attr[i]);
   }
   for (const auto& end : connection->end) {
+    if (connection->options.storm) {
+      constexpr std::array<Hospitality, 3> kAny = {
+          Hospitality::kReady, Hospitality::kLate, Hospitality::kNever};
+      end->Treat(kAny[env_.random.Below(kAny.size())]);
+    }
     for (uint64_t n = env_.random.Below(Qp::kDepth); n > 0; n--) {
-      end->PostRecv(mischief_);
+      end->OfferReceive(mischief_);
     }
     end->qp()->ReadyToSend();
   }

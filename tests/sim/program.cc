@@ -51,6 +51,9 @@ void Program::Leave() {
 void Program::Meet(Program* other, const QpAttr& attr) {
   other_ = other;
   attr_ = attr;
+  if (options_.storm) {
+    rnr_.emplace(attr.sq_psn, attr.rnr_retry);
+  }
   qp_->Connect(attr);
 }
 
@@ -209,6 +212,9 @@ void Program::PostSend(bool mischief) {
   if (env_->direct && env_->random.OneIn(2)) {
     message.op = env_->random.OneIn(3) ? ROPCIE_OP_READ : ROPCIE_OP_WRITE;
   }
+  if (options_.storm && ropcie_op_fetches(message.op)) {
+    message.op = ROPCIE_OP_SEND;
+  }
   message.length = RandomLength();
   message.imm = env_->random.Word();
   message.flags = static_cast<uint8_t>(env_->random.Below(16));
@@ -312,6 +318,17 @@ void Program::PostRecv(bool mischief) {
   if (qp_->state() == ROPCIE_QPS_ERR || env_->random.OneIn(2)) {
     qp_->Run();
   }
+}
+
+void Program::OfferReceive(bool mischief) {
+  if (hospitality_ == Hospitality::kReady ||
+      (hospitality_ == Hospitality::kLate && env_->random.OneIn(8))) {
+    PostRecv(mischief);
+  }
+}
+
+bool Program::StarvesForEver() const {
+  return hospitality_ == Hospitality::kNever && other_->attr_.rnr_retry < 7;
 }
 
 void Program::FillReceives() {

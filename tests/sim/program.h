@@ -8,19 +8,29 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "env.h"
 #include "node.h"
 #include "qp.h"
 #include "region.h"
+#include "rnr.h"
 
 namespace ropcie::sim {
+
+// How a program treats who sends to it.
+enum class Hospitality {
+  kReady,  // receives are posted
+  kLate,   // now and then, and not all
+  kNever,  // but when it is not in trouble any more
+};
 
 struct ProgramOptions {
   uint32_t cell = 1024;  // largest message
   bool honest = true;    // nobody forges records on this link
   bool timely = true;    // nobody is so slow that a retry counter runs out
+  bool storm = false;    // many RNR NAKs, and nothing that fetches
 };
 
 class Program : public QpUser {
@@ -34,13 +44,19 @@ class Program : public QpUser {
   // Posts if there is room; `mischief` allows bad keys and short receives.
   void PostSend(bool mischief);
   void PostRecv(bool mischief);
+  void OfferReceive(bool mischief);  // if it is that hospitable
   void FillReceives();
+  void Treat(Hospitality hospitality) { hospitality_ = hospitality; }
+  // Whether those who send to it are to find out.
+  [[nodiscard]] bool StarvesForEver() const;
   // The machine went away under the program.
   void Die();
   // Ends the connection: everything has completed, or does now.
   void Close();
 
   void OnExecute(uint64_t wr_id) override;
+  void OnSent(const ropcie_hdr& hdr) override;
+  void OnAcknowledge(const ropcie_hdr& hdr) override;
   void OnSendDone(const ropcie_req_comp& comp) override;
   void OnRecvDone(const RecvDone& done) override;
   void OnRefused() override { refused_ = true; }
@@ -137,6 +153,8 @@ class Program : public QpUser {
   bool closing_ = false;
   bool stale_ = false;
   bool drained_ = false;  // in SQD
+  Hospitality hospitality_ = Hospitality::kReady;
+  std::optional<RnrRule> rnr_;
 };
 
 }  // namespace ropcie::sim

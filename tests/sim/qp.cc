@@ -67,12 +67,15 @@ void Qp::Connect(const QpAttr& attr) {
 }
 
 void Qp::ReadyToSend() {
+  const uint8_t rnr_retry =
+      env_->fault == Fault::kRnrLimit && attr_.rnr_retry == 7 ? 6
+                                                              : attr_.rnr_retry;
   const ropcie_req_attr req_attr = {.psn = attr_.sq_psn,
                                     .frag = attr_.frag,
                                     .dest_qpn = attr_.dest_qpn,
                                     .src_qpn = qpn_,
                                     .retry_cnt = attr_.retry_cnt,
-                                    .rnr_retry = attr_.rnr_retry,
+                                    .rnr_retry = rnr_retry,
                                     .max_rd_atomic = attr_.max_rd_atomic,
                                     .unreliable = false,
                                     .timeout_ns = attr_.timeout_ns};
@@ -256,6 +259,7 @@ void Qp::SendLoop() {
       continue;
     }
     ropcie_req_sent(&req_, &rec, env_->now);
+    user_->OnSent(rec.hdr);
     if (rec.last && env_->Fails(Fault::kEarlySuccess)) {
       ropcie_hdr ack{};
       ack.src_qpn = attr_.dest_qpn;
@@ -352,9 +356,30 @@ void Qp::Run() {
   }
 }
 
+bool Qp::Acknowledge(const ropcie_hdr& hdr) {
+  if (hdr.src_qpn == attr_.dest_qpn) {
+    user_->OnAcknowledge(hdr);
+  }
+  const uint8_t left = req_.rnr_left;
+  bool moves = ropcie_req_response(&req_, &hdr, env_->now);
+  if (hdr.syndrome != ROPCIE_RNR_NAK) {
+    return moves;
+  }
+  if (env_->Fails(Fault::kRnrTwice)) {
+    moves |= ropcie_req_response(&req_, &hdr, env_->now);
+  }
+  if (env_->Fails(Fault::kRnrUncounted)) {
+    req_.rnr_left = left;
+  }
+  if (env_->Fails(Fault::kRnrHasty)) {
+    moves |= ropcie_req_timeout(&req_, req_.deadline, true);
+  }
+  return moves;
+}
+
 bool Qp::Response(const ropcie_rec& rec) {
   if (rec.hdr.op == ROPCIE_OP_ACK) {
-    return ropcie_req_response(&req_, &rec.hdr, env_->now);
+    return Acknowledge(rec.hdr);
   }
   ropcie_req_place at;
   if (!ropcie_req_data(&req_, &rec.hdr, &at, env_->now)) {

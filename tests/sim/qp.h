@@ -69,6 +69,9 @@ class QpUser {
   virtual ~QpUser() = default;
   // A local operation is carried out: it succeeds.
   virtual void OnExecute(uint64_t wr_id) = 0;
+  // A request is in the lane; an acknowledge has come.
+  virtual void OnSent(const ropcie_hdr& hdr) = 0;
+  virtual void OnAcknowledge(const ropcie_hdr& hdr) = 0;
   virtual void OnSendDone(const ropcie_req_comp& comp) = 0;
   virtual void OnRecvDone(const RecvDone& done) = 0;
   // A request of the peer was refused; the completions that follow come from
@@ -153,6 +156,7 @@ class Qp {
   bool Execute(const ropcie_hdr& hdr, uint64_t* orig);
   void Deny();
   int SendAnswer(ropcie_hdr* hdr);
+  bool Acknowledge(const ropcie_hdr& hdr);
   bool Response(const ropcie_rec& rec);
   bool ScatterPiece(const ropcie_mr_core& mr, const ropcie_sge& piece,
                     const ropcie_rec& rec, uint32_t from);

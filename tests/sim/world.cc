@@ -176,7 +176,7 @@ void World::Happen(Event event) {
     case kPostRecv:
       program = RandomProgram();
       if (program != nullptr) {
-        program->PostRecv(mischief_);
+        program->OfferReceive(mischief_);
       }
       break;
     case kRun:
@@ -331,7 +331,7 @@ void World::Settle(const char* what) {
     const bool moved = FairRound();
     for (const Connection& connection : connections_) {
       for (const auto& end : connection.end) {
-        if (end && end->alive()) {
+        if (end && end->alive() && round >= famine_ && !end->StarvesForEver()) {
           end->FillReceives();
         }
       }
@@ -376,9 +376,11 @@ void World::EndTrouble() {
 
 // When all is over, new connections work on every link.
 void World::Prove() {
+  famine_ = 0;
   for (Connection& connection : connections_) {
     Close(&connection);
     connection.options.honest = true;
+    connection.options.storm = false;
     Connect(&connection);
     Require(connection.end[0] != nullptr, "no new connection can be made");
   }

@@ -133,6 +133,8 @@ class World {
   int num_events_ = 0;
   bool timely_ = true;
   bool hostile_ = false;
+  bool storm_ = false;  // of RNR NAKs
+  int famine_ = 0;      // rounds without a receive, after the trouble
   bool mischief_ = true;
   uint32_t cell_ = 1024;
   uint64_t tick_ = 1000;
