@@ -46,6 +46,10 @@ enum class Fault {
   kRnrUncounted,    // it does not count
   kRnrHasty,        // nobody waits after it
   kRnrLimit,        // there is a limit where there is to be none
+  kUcTear,          // a record that is missing is not missed
+  kUcTwice,         // a message is taken twice
+  kUcStuck,         // sends wait for an answer
+  kUcFail,          // what is lost ends the connection
   kCrash,           // a store to nowhere
   kBus,
   kDivide,
@@ -79,6 +83,10 @@ inline constexpr FaultName kFaults[] = {
     {.fault = Fault::kRnrUncounted, .name = "rnr-uncounted"},
     {.fault = Fault::kRnrHasty, .name = "rnr-hasty"},
     {.fault = Fault::kRnrLimit, .name = "rnr-limit"},
+    {.fault = Fault::kUcTear, .name = "uc-tear"},
+    {.fault = Fault::kUcTwice, .name = "uc-twice"},
+    {.fault = Fault::kUcStuck, .name = "uc-stuck"},
+    {.fault = Fault::kUcFail, .name = "uc-fail"},
 };
 
 inline constexpr FaultName kFatalFaults[] = {
@@ -117,6 +125,8 @@ struct Env {
   bool direct = false;
   // Memory has to be brought in first, now and then (on-demand paging).
   bool paging = false;
+  // Unreliable connections miss a record, now and then.
+  bool lossy = true;
   // A DMA engine copies some payloads, in any order.
   bool dma = false;
 };

@@ -56,14 +56,22 @@ void Program::OnSendDone(const ropcie_req_comp& comp) {
   }
 }
 
+void Program::OnResumed() {
+  Require(sends_done_ == sends_.size(), "a send outlives an error");
+  send_error_ = 0;
+}
+
 void Program::CheckSuccess(const Message& message, size_t index) {
   Require(send_error_ == 0, "success behind an error");
   Require(!drained_, "a drained send queue goes on");
   if (!options_.honest) {
     return;
   }
-  Require(!message.bad && !message.denied,
-          "success of a request with a bad key");
+  Require(!message.bad, "success of a request with a bad key");
+  if (options_.unreliable) {
+    return;
+  }
+  Require(!message.denied, "success of a request with a bad remote key");
   Require(!TakesReceive(message) || message.nth < other_->arrived_, "send ",
           index, " succeeded, but it was not received");
   CheckEffect(message, index);
@@ -121,8 +129,9 @@ void Program::CheckCause(uint8_t status, const Message& message,
   bool has_cause = false;
   switch (status) {
     case ROPCIE_WC_RETRY_EXC_ERR:
-      has_cause = link_lost_ || !options_.timely || stale_ ||
-                  !other_->Responds() || !node_->IsUp(attr_.peer);
+      has_cause = link_lost_ || !node_->IsUp(attr_.peer) ||
+                  (!options_.unreliable &&
+                   (!options_.timely || stale_ || !other_->Responds()));
       break;
     case ROPCIE_WC_RNR_RETRY_EXC_ERR:
       has_cause = rnr_ ? rnr_->UsedUp() : attr_.rnr_retry < 7;
@@ -131,7 +140,7 @@ void Program::CheckCause(uint8_t status, const Message& message,
       has_cause = message.bad;
       break;
     case ROPCIE_WC_REM_ACCESS_ERR:
-      has_cause = message.denied;
+      has_cause = message.denied && !options_.unreliable;
       break;
     case ROPCIE_WC_REM_INV_REQ_ERR:
       has_cause = is_head && other_->receive_error_ == ROPCIE_WC_LOC_LEN_ERR;
@@ -175,10 +184,48 @@ void Program::OnRecvDone(const RecvDone& done) {
           int{done.status}, " behind an error");
 }
 
+bool Program::IsThat(const Message& message, const RecvDone& done,
+                     const Receive& receive) const {
+  const bool imm = (message.flags & ROPCIE_WR_IMM) != 0;
+  if (message.bad || message.denied || done.length != message.length ||
+      done.has_imm != imm || (imm && done.imm != message.imm) ||
+      done.solicited != ((message.flags & ROPCIE_WR_SOLICITED) != 0)) {
+    return false;
+  }
+  std::vector<uint8_t> bytes(message.length);
+  FillFromKey(message.key, bytes);
+  return message.op == ROPCIE_OP_WRITE
+             ? target_.Read(message.remote_off, message.length) == bytes
+             : message.length <= receive.room &&
+                   sink_.Read(receive.off, message.length) == bytes;
+}
+
+// A message may be missed, but what comes is whole, in order, and comes once.
+void Program::CheckUnreliable(const RecvDone& done, const Receive& receive) {
+  const auto& takers = other_->takers_;
+  size_t at = next_taker_;
+  while (at < takers.size() &&
+         !IsThat(other_->sends_[takers[at]], done, receive)) {
+    at++;
+  }
+  // Messages of an earlier connection look like those of this one.
+  Require(at < takers.size() || stale_, "receive ", done.wr_id,
+          ": no message that has not come is like this");
+  if (at < takers.size()) {
+    next_taker_ = at + 1;
+  }
+  // Behind it there may be more of one that was missed.
+  sink_.Accept(receive.off, receive.room);
+}
+
 void Program::CheckArrival(const RecvDone& done, const Receive& receive) {
   const size_t index = arrived_++;
   if (!options_.honest) {
     sink_.Accept(receive.off, receive.room);
+    return;
+  }
+  if (options_.unreliable) {
+    CheckUnreliable(done, receive);
     return;
   }
   Require(index < other_->takers_.size(), "received what was not sent");
@@ -208,6 +255,11 @@ void Program::CheckReceiveError(uint8_t status, const Receive& receive) const {
   if (!options_.honest || status == ROPCIE_WC_WR_FLUSH_ERR) {
     return;
   }
+  if (options_.unreliable) {
+    Require(status == ROPCIE_WC_LOC_PROT_ERR && receive.bad,
+            "a receive fails with status ", int{status});
+    return;
+  }
   Require(arrived_ < other_->takers_.size(),
           "a receive fails without a message");
   const Message& message = other_->sends_[other_->takers_[arrived_]];
@@ -229,6 +281,9 @@ void Program::CheckState() {
   if (!alive() || qp_->state() != ROPCIE_QPS_ERR || qp_->fails_late()) {
     return;
   }
+  Require(!options_.unreliable || !options_.honest || closing_ || link_lost_ ||
+              receive_error_ != 0,
+          "an unreliable connection ends for no reason");
   Require(sends_done_ == sends_.size(), sends_.size() - sends_done_,
           " sends never complete");
   Require(receives_done_ == receives_.size(), receives_.size() - receives_done_,
@@ -248,8 +303,8 @@ void Program::CheckMemory() {
   }
   for (size_t i = 0; other_ != nullptr && i < other_->sends_.size(); i++) {
     const Message& message = other_->sends_[i];
-    if (ropcie_op_writes(static_cast<uint8_t>(message.op)) && !message.done &&
-        !message.denied) {
+    if (ropcie_op_writes(static_cast<uint8_t>(message.op)) &&
+        (!message.done || options_.unreliable) && !message.denied) {
       target_.Accept(message.remote_off, message.length);
     }
   }
@@ -279,6 +334,9 @@ void Program::CheckQuiet() const {
     return;
   }
   Require(sends_done_ == sends_.size(), "a send did not complete");
+  if (options_.unreliable && !options_.calm) {
+    return;
+  }
   Require(other_->arrived_ == takers_.size(), "a message did not arrive");
 }
 

@@ -80,7 +80,8 @@ void World::BuildConnections() {
       connection.options = {.cell = cell_,
                             .honest = pair->honest,
                             .timely = timely_,
-                            .storm = storm_};
+                            .storm = storm_,
+                            .unreliable = env_.random.OneIn(6)};
       connections_.push_back(std::move(connection));
     }
   }
@@ -111,8 +112,10 @@ void World::Connect(Connection* connection) {
   std::array<QpAttr, 2> attr;
   // To the engines, XRC is RC that names a queue.
   const auto srqn = static_cast<uint16_t>(
-      env_.random.OneIn(4) ? env_.random.Between(1, UINT16_MAX) : 0);
-  bool stale = false;
+      !connection->options.unreliable && env_.random.OneIn(4)
+          ? env_.random.Between(1, UINT16_MAX)
+          : 0);
+  int reused_numbers = 0;
   const auto frag = static_cast<uint32_t>(
       cell_ > 10000 ? 16384 : env_.random.Between(1, 8) * 64);
   for (int i = 0; i < 2; i++) {
@@ -123,7 +126,8 @@ void World::Connect(Connection* connection) {
     attr[i].srqn = srqn;
     bool reused = false;
     attr[i].sq_psn = NewPsn(ids[i], connection->end[i]->qp()->qpn(), &reused);
-    stale |= reused;
+    reused_numbers += reused ? 1 : 0;
+    attr[i].unreliable = connection->options.unreliable;
     attr[i].retry_cnt = static_cast<uint8_t>(env_.random.Below(8));
     attr[i].rnr_retry = static_cast<uint8_t>(
         env_.random.Between(connection->options.storm ? 0 : 4, 7));
@@ -135,6 +139,8 @@ void World::Connect(Connection* connection) {
                              : 4096ULL << env_.random.Between(
                                    timely_ ? 16 : 6, timely_ ? 18 : 14);
   }
+  // Without PSNs that count, both have to be those of an earlier connection.
+  const bool stale = reused_numbers > (connection->options.unreliable ? 1 : 0);
   for (int i = 0; i < 2; i++) {
     connection->end[i]->AllowStale(stale);
     attr[i].rq_psn = attr[1 - i].sq_psn;

@@ -65,7 +65,7 @@ void Program::Die() {
 bool Program::Healthy() const {
   return alive() &&
          (qp_->state() == ROPCIE_QPS_RTR || qp_->state() == ROPCIE_QPS_RTS ||
-          qp_->state() == ROPCIE_QPS_SQD);
+          qp_->state() == ROPCIE_QPS_SQD || qp_->state() == ROPCIE_QPS_SQE);
 }
 
 bool Program::Responds() const {
@@ -215,7 +215,13 @@ void Program::PostSend(bool mischief) {
   if (options_.storm && ropcie_op_fetches(message.op)) {
     message.op = ROPCIE_OP_SEND;
   }
+  if (options_.unreliable && ropcie_op_reliable(message.op)) {
+    message.op = env_->random.OneIn(2) ? ROPCIE_OP_SEND : ROPCIE_OP_WRITE;
+  }
   message.length = RandomLength();
+  if (options_.unreliable && !sends_.empty() && env_->random.OneIn(2)) {
+    message.length = sends_.back().length;  // easily taken one for the other
+  }
   message.imm = env_->random.Word();
   message.flags = static_cast<uint8_t>(env_->random.Below(16));
   message.late = qp_->state() == ROPCIE_QPS_ERR;
@@ -264,7 +270,8 @@ void Program::PostSend(bool mischief) {
   }
   sends_.push_back(message);
   Require(qp_->PostSend(request, list), "a send queue with room refuses");
-  if (qp_->state() == ROPCIE_QPS_ERR || env_->random.OneIn(2)) {
+  if (qp_->state() == ROPCIE_QPS_ERR || qp_->state() == ROPCIE_QPS_SQE ||
+      env_->random.OneIn(2)) {
     qp_->Run();  // the poster's own context
   }
 }

@@ -31,6 +31,8 @@ struct ProgramOptions {
   bool honest = true;    // nobody forges records on this link
   bool timely = true;    // nobody is so slow that a retry counter runs out
   bool storm = false;    // many RNR NAKs, and nothing that fetches
+  bool unreliable = false;
+  bool calm = false;  // nothing gets lost
 };
 
 class Program : public QpUser {
@@ -60,6 +62,7 @@ class Program : public QpUser {
   void OnSendDone(const ropcie_req_comp& comp) override;
   void OnRecvDone(const RecvDone& done) override;
   void OnRefused() override { refused_ = true; }
+  void OnResumed() override;
   void OnLinkLost() override { link_lost_ = true; }
 
   // Records of an earlier connection may be under way.
@@ -122,6 +125,9 @@ class Program : public QpUser {
   void CheckSuccess(const Message& message, size_t index);
   void CheckCause(uint8_t status, const Message& message, size_t index) const;
   void CheckArrival(const RecvDone& done, const Receive& receive);
+  void CheckUnreliable(const RecvDone& done, const Receive& receive);
+  [[nodiscard]] bool IsThat(const Message& message, const RecvDone& done,
+                            const Receive& receive) const;
   void CheckReceiveError(uint8_t status, const Receive& receive) const;
   [[nodiscard]] bool Responds() const;
 
@@ -145,7 +151,8 @@ class Program : public QpUser {
   size_t sends_done_ = 0;
   size_t next_executed_ = 0;  // local operations before it were carried out
   size_t receives_done_ = 0;
-  size_t arrived_ = 0;  // messages received with success
+  size_t arrived_ = 0;     // messages received with success
+  size_t next_taker_ = 0;  // unreliable: those before it were, or never are
   uint8_t send_error_ = 0;
   uint8_t receive_error_ = 0;
   bool link_lost_ = false;

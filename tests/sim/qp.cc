@@ -13,6 +13,10 @@ constexpr uint32_t kToInit = ROPCIE_QP_STATE | ROPCIE_QP_PKEY_INDEX |
 constexpr uint32_t kToRtr =
     ROPCIE_QP_STATE | ROPCIE_QP_AV | ROPCIE_QP_PATH_MTU | ROPCIE_QP_DEST_QPN |
     ROPCIE_QP_RQ_PSN | ROPCIE_QP_MAX_DEST_RD_ATOMIC | ROPCIE_QP_MIN_RNR_TIMER;
+constexpr uint32_t kUnreliableToRtr = ROPCIE_QP_STATE | ROPCIE_QP_AV |
+                                      ROPCIE_QP_PATH_MTU | ROPCIE_QP_DEST_QPN |
+                                      ROPCIE_QP_RQ_PSN;
+constexpr uint32_t kUnreliableToRts = ROPCIE_QP_STATE | ROPCIE_QP_SQ_PSN;
 constexpr uint32_t kToRts = ROPCIE_QP_STATE | ROPCIE_QP_TIMEOUT |
                             ROPCIE_QP_RETRY_CNT | ROPCIE_QP_RNR_RETRY |
                             ROPCIE_QP_SQ_PSN | ROPCIE_QP_MAX_QP_RD_ATOMIC;
@@ -30,8 +34,9 @@ Qp::Qp(Env* env, Node* node, uint32_t qpn, QpUser* user)
 }
 
 void Qp::Modify(ropcie_qps next, uint32_t mask) {
-  Require(ropcie_qp_transition(ROPCIE_QPT_RC, state_, next, mask) == 0,
-          "transition ", state_, " to ", next, " refused");
+  const ropcie_qpt type = attr_.unreliable ? ROPCIE_QPT_UC : ROPCIE_QPT_RC;
+  Require(ropcie_qp_transition(type, state_, next, mask) == 0, "transition ",
+          state_, " to ", next, " refused");
   state_ = next;
 }
 
@@ -49,37 +54,38 @@ void Qp::Reset() {
 }
 
 void Qp::Connect(const QpAttr& attr) {
-  Modify(ROPCIE_QPS_INIT, kToInit);
   attr_ = attr;
+  Modify(ROPCIE_QPS_INIT, kToInit);
   const ropcie_rsp_attr rsp_attr = {.psn = attr.rq_psn,
                                     .dest_qpn = attr.dest_qpn,
                                     .src_qpn = qpn_,
                                     .min_rnr_timer = attr.min_rnr_timer,
                                     .max_rd_atomic = attr.max_dest_rd_atomic,
-                                    .unreliable = false,
+                                    .unreliable = attr.unreliable,
                                     .xrc = attr.srqn != 0,
                                     .access = ROPCIE_ACCESS_REMOTE_WRITE |
                                               ROPCIE_ACCESS_REMOTE_READ |
                                               ROPCIE_ACCESS_REMOTE_ATOMIC};
   ropcie_rsp_connect(&rsp_, &rsp_attr);
   connected_ = true;
-  Modify(ROPCIE_QPS_RTR, kToRtr);
+  Modify(ROPCIE_QPS_RTR, attr.unreliable ? kUnreliableToRtr : kToRtr);
 }
 
 void Qp::ReadyToSend() {
   const uint8_t rnr_retry =
       env_->fault == Fault::kRnrLimit && attr_.rnr_retry == 7 ? 6
                                                               : attr_.rnr_retry;
-  const ropcie_req_attr req_attr = {.psn = attr_.sq_psn,
-                                    .frag = attr_.frag,
-                                    .dest_qpn = attr_.dest_qpn,
-                                    .src_qpn = qpn_,
-                                    .retry_cnt = attr_.retry_cnt,
-                                    .rnr_retry = rnr_retry,
-                                    .max_rd_atomic = attr_.max_rd_atomic,
-                                    .unreliable = false,
-                                    .timeout_ns = attr_.timeout_ns};
-  Modify(ROPCIE_QPS_RTS, kToRts);
+  const ropcie_req_attr req_attr = {
+      .psn = attr_.sq_psn,
+      .frag = attr_.frag,
+      .dest_qpn = attr_.dest_qpn,
+      .src_qpn = qpn_,
+      .retry_cnt = attr_.retry_cnt,
+      .rnr_retry = rnr_retry,
+      .max_rd_atomic = attr_.max_rd_atomic,
+      .unreliable = attr_.unreliable && env_->fault != Fault::kUcStuck,
+      .timeout_ns = attr_.timeout_ns};
+  Modify(ROPCIE_QPS_RTS, attr_.unreliable ? kUnreliableToRts : kToRts);
   ropcie_req_connect(&req_, &req_attr);
 }
 
@@ -89,6 +95,12 @@ void Qp::Drain() {
 }
 
 void Qp::Resume() {
+  if (state_ == ROPCIE_QPS_SQE) {
+    // What was posted meanwhile is not sent.
+    FlushSends();
+    ropcie_req_resume(&req_);
+    user_->OnResumed();
+  }
   Modify(ROPCIE_QPS_RTS, ROPCIE_QP_STATE);
   req_.draining = false;
 }
@@ -282,9 +294,15 @@ void Qp::CompleteSends() {
       user_->OnSendDone(comp);
     }
   }
-  if (req_.error != 0 && state_ != ROPCIE_QPS_ERR) {
-    ToError();
+  if (req_.error == 0 || state_ == ROPCIE_QPS_ERR) {
+    return;
   }
+  if (!attr_.unreliable) {
+    ToError();
+    return;
+  }
+  state_ = ROPCIE_QPS_SQE;  // not by a modify_qp
+  FlushSends();
 }
 
 void Qp::TellReceive(const RecvDone& done) {
@@ -313,14 +331,18 @@ void Qp::CompleteReceive(const ropcie_hdr* hdr, uint8_t status) {
   TellReceive(done);
 }
 
-void Qp::Flush() {
-  if (env_->fault == Fault::kNoFlush || FailsLate()) {
-    return;
-  }
+void Qp::FlushSends() {
   ropcie_req_comp comp;
   while (ropcie_req_flush(&req_, &comp)) {
     user_->OnSendDone(comp);
   }
+}
+
+void Qp::Flush() {
+  if (env_->fault == Fault::kNoFlush || FailsLate()) {
+    return;
+  }
+  FlushSends();
   while (!rq_.empty()) {
     CompleteReceive(nullptr, ROPCIE_WC_WR_FLUSH_ERR);
   }
@@ -353,6 +375,8 @@ void Qp::Run() {
   }
   if (state_ == ROPCIE_QPS_ERR) {
     Flush();
+  } else if (state_ == ROPCIE_QPS_SQE) {
+    FlushSends();
   }
 }
 

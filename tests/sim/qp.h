@@ -27,6 +27,7 @@ struct QpAttr {
   uint32_t sq_psn = 0;
   uint32_t rq_psn = 0;
   uint32_t frag = 0;
+  bool unreliable = false;
   uint8_t retry_cnt = 0;
   uint8_t rnr_retry = 0;
   uint8_t min_rnr_timer = 0;
@@ -77,6 +78,8 @@ class QpUser {
   // A request of the peer was refused; the completions that follow come from
   // that.
   virtual void OnRefused() = 0;
+  // It may send again after an error.
+  virtual void OnResumed() = 0;
   // The link is lost; the completions that follow come from that.
   virtual void OnLinkLost() = 0;
 };
@@ -94,7 +97,7 @@ class Qp {
   void Connect(const QpAttr& attr);
   void ReadyToSend();
   void Drain();    // RTS to SQD
-  void Resume();   // SQD to RTS
+  void Resume();   // SQD or SQE to RTS
   void ToError();  // also from inside
   void Reset();
 
@@ -147,6 +150,7 @@ class Qp {
   int SendRecord(ropcie_req_rec* rec);
   void SendLoop();
   void CompleteSends();
+  void FlushSends();
   void CompleteReceive(const ropcie_hdr* hdr, uint8_t status);
   void TellReceive(const RecvDone& done);
   void Flush();
@@ -179,6 +183,7 @@ class Qp {
   bool NotThere(Side side, uint32_t length);
   void BringIn();
   void Request(const ropcie_rec& rec);
+  void UnreliableRequest(const ropcie_rec& rec);
   void Refuse();
 
   Env* env_;
@@ -204,6 +209,7 @@ class Qp {
   std::optional<ropcie_hdr> ask_;
   std::optional<ropcie_hdr> question_;
   bool bye_ = false;
+  uint64_t missing_ = 0;  // the next requests
   uint64_t deadline_ = 0;
 };
 

@@ -190,7 +190,9 @@ bool Qp::Execute(const ropcie_hdr& hdr, uint64_t* orig) {
 
 void Qp::Deny() {
   ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_ACCESS);
-  Refuse();
+  if (!attr_.unreliable || env_->fault == Fault::kUcFail) {
+    Refuse();
+  }
 }
 
 void Qp::Refuse() {
@@ -269,6 +271,28 @@ void Qp::Request(const ropcie_rec& rec) {
   }
 }
 
+// Some in a row are missed, as if the lane had lost them.
+void Qp::UnreliableRequest(const ropcie_rec& rec) {
+  if (env_->lossy && missing_ == 0 && env_->random.OneIn(24)) {
+    missing_ = env_->random.Between(1, 4);
+  }
+  if (missing_ > 0) {
+    missing_--;
+    return;
+  }
+  if (env_->fault == Fault::kUcTear) {
+    ropcie_rec next = rec;
+    next.hdr.psn = rsp_.epsn;
+    Request(next);
+    return;
+  }
+  Request(rec);
+  if (!rsp_.in_msg && ropcie_qp_responds(state_) &&
+      env_->Fails(Fault::kUcTwice)) {
+    Request(rec);
+  }
+}
+
 bool Qp::OnRequest(int peer, const ropcie_rec& rec) {
   if (!connected_ || peer != attr_.peer) {
     return false;
@@ -280,7 +304,11 @@ bool Qp::OnRequest(int peer, const ropcie_rec& rec) {
   if (!ropcie_qp_responds(state_)) {
     return false;
   }
-  Request(rec);
+  if (attr_.unreliable) {
+    UnreliableRequest(rec);
+  } else {
+    Request(rec);
+  }
   return ropcie_rsp_owes(&rsp_);
 }
 

@@ -198,7 +198,8 @@ void World::Happen(Event event) {
       if (program != nullptr && program->alive()) {
         if (program->qp()->state() == ROPCIE_QPS_RTS) {
           program->qp()->Drain();
-        } else if (program->qp()->state() == ROPCIE_QPS_SQD) {
+        } else if (program->qp()->state() == ROPCIE_QPS_SQD ||
+                   program->qp()->state() == ROPCIE_QPS_SQE) {
           program->qp()->Resume();
         }
       }
@@ -358,6 +359,7 @@ void World::EndTrouble() {
   env_.Note("trouble ends");
   mischief_ = false;
   env_.paging = false;
+  env_.lossy = false;
   for (const auto& pair : pairs_) {
     pair->bridge.up = true;
     if (!pair->honest) {
@@ -381,6 +383,7 @@ void World::Prove() {
     Close(&connection);
     connection.options.honest = true;
     connection.options.storm = false;
+    connection.options.calm = true;
     Connect(&connection);
     Require(connection.end[0] != nullptr, "no new connection can be made");
   }
