@@ -125,6 +125,8 @@ struct Env {
   bool direct = false;
   // Memory has to be brought in first, now and then (on-demand paging).
   bool paging = false;
+  // Thousands of queue pairs.
+  bool crowd = false;
   // Unreliable connections miss a record, now and then.
   bool lossy = true;
   // A DMA engine copies some payloads, in any order.

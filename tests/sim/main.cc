@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // ropcie_sim: runs simulations by seed, and replays those that fail.
+#include <malloc.h>
+
 #include <charconv>
 #include <cstdint>
 #include <exception>
@@ -134,6 +136,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   ropcie::sim::BeginWatch();
+  // The memory of one world is for the next: the system's pages cost more than
+  // all that happens in them.
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 1 << 25);
   try {
     return ropcie::sim::RunSeeds(arguments);
   } catch (const std::exception& error) {

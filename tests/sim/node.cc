@@ -13,6 +13,7 @@ constexpr uint64_t kBeatLimit = 400;
 constexpr uint64_t kHold = 20;
 
 constexpr uint32_t kRegions = 256;
+constexpr uint32_t kCrowdRegions = 16384;
 
 }  // namespace
 
@@ -60,8 +61,9 @@ void Node::Boot() {
   qps_.clear();
   shown_.clear();
   free_qpns_.clear();
-  slots_.assign(kRegions, {});
-  ropcie_mr_table_init(&table_, slots_.data(), kRegions, env_->random.Word());
+  const uint32_t regions = env_->crowd ? kCrowdRegions : kRegions;
+  slots_.assign(regions, {});
+  ropcie_mr_table_init(&table_, slots_.data(), regions, env_->random.Word());
   // The driver counts on from a random number; 24 bits are enough for all.
   next_qpn_ = static_cast<uint32_t>(env_->random.Between(2, 0xf00000));
   for (auto& [id, peer] : peers_) {

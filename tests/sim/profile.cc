@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 // What a seed makes of a world: how much of what happens, between whom.
 #include <array>
+#include <utility>
 
 #include "world.h"
 
 namespace ropcie::sim {
+namespace {
+
+// Connections of a crowd.
+constexpr uint64_t kCrowd = 2100;
+
+}  // namespace
 
 World::World(const Options& options) : env_(options.seed) {
   env_.fault = options.fault;
   env_.trace = options.trace;
   ChooseProfile();
+  env_.crowd = options.seed % kCrowdEvery == kCrowdEvery - 1;
+  if (env_.crowd) {
+    ChooseCrowd();
+  }
   BuildNodes();
   BuildConnections();
 }
@@ -48,6 +59,17 @@ void World::ChooseProfile() {
   }
 }
 
+// Little for each of many.
+void World::ChooseCrowd() {
+  num_nodes_ = static_cast<int>(env_.random.Between(2, 3));
+  num_events_ = static_cast<int>(env_.random.Between(200, 500));
+  env_.direct = hostile_ = env_.impatient = false;
+  weight_sum_ -= std::exchange(weights_[kForge], 0);
+  timely_ = true;  // so many take their time
+  cell_ = 128;
+  at_once_ = 32;
+}
+
 void World::BuildNodes() {
   for (int id = 0; id < num_nodes_; id++) {
     nodes_.push_back(std::make_unique<Node>(&env_, id));
@@ -74,7 +96,9 @@ void World::BuildNodes() {
 
 void World::BuildConnections() {
   for (const auto& pair : pairs_) {
-    for (uint64_t n = env_.random.Between(1, 3); n > 0; n--) {
+    const uint64_t count =
+        env_.crowd ? kCrowd / pairs_.size() : env_.random.Between(1, 3);
+    for (uint64_t n = count; n > 0; n--) {
       Connection connection{};
       connection.pair = pair.get();
       connection.options = {.cell = cell_,

@@ -28,8 +28,7 @@ Qp::Qp(Env* env, Node* node, uint32_t qpn, QpUser* user)
       node_(node),
       qpn_(qpn),
       user_(user),
-      ring_(size_t{kDepth} * kStride / sizeof(uint64_t)),
-      vec_(kGatherVecs) {
+      ring_(size_t{kDepth} * kStride / sizeof(uint64_t)) {
   Reset();
 }
 
@@ -164,7 +163,7 @@ bool Qp::Gather(const ropcie_send_wqe& wqe, uint32_t off, uint32_t len) {
   ropcie_sge_cursor cur;
   ropcie_sge piece;
   uint32_t count = 0;
-  vec_.resize(kGatherVecs);
+  vec_.resize(GatherVecs(len));
   ropcie_sge_seek(&cur, wqe.sge, wqe.num_sge, off);
   while (len > 0 && ropcie_sge_next(&cur, len, &piece)) {
     const ropcie_mr_core* mr = GetMr(piece, 0);
@@ -172,7 +171,8 @@ bool Qp::Gather(const ropcie_send_wqe& wqe, uint32_t off, uint32_t len) {
       return false;
     }
     Require(ropcie_mr_map(mr, piece.addr, piece.length, vec_.data(),
-                          kGatherVecs, &count) == piece.length,
+                          static_cast<uint32_t>(vec_.size()),
+                          &count) == piece.length,
             "a checked range does not map");
     len -= piece.length;
   }

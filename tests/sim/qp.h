@@ -89,7 +89,10 @@ class Qp {
   static constexpr uint32_t kDepth = 16;
   static constexpr uint32_t kMaxSge = 4;
   static constexpr uint32_t kPd = 3;
-  static constexpr uint32_t kGatherVecs = 1024;
+  // Runs that so many bytes of a list may be in: pages have 64 and more.
+  static constexpr uint32_t GatherVecs(uint32_t len) {
+    return len / 64 + 2 * kMaxSge;
+  }
 
   Qp(Env* env, Node* node, uint32_t qpn, QpUser* user);
 

@@ -15,7 +15,8 @@ constexpr uint8_t kPattern = 0xc3;
 
 Region::Region(Env* env, uint32_t size, uint32_t pd, uint32_t access,
                uint32_t page_shift) {
-  const auto any = static_cast<uint32_t>(env->random.Between(6, 12));
+  const auto any =
+      static_cast<uint32_t>(env->random.Between(6, env->crowd ? 6 : 12));
   const uint32_t shift = page_shift != 0 ? page_shift : any;
   const uint32_t page = 1U << shift;
   mr_.page_shift = shift;

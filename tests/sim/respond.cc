@@ -29,9 +29,10 @@ int Qp::SendAnswer(ropcie_hdr* hdr) {
       return -EACCES;
     }
     uint32_t count = 0;
-    vec_.resize(kGatherVecs);
+    vec_.resize(GatherVecs(hdr->frag_len));
     Require(ropcie_mr_map(mr, hdr->addr, hdr->frag_len, vec_.data(),
-                          kGatherVecs, &count) == hdr->frag_len,
+                          static_cast<uint32_t>(vec_.size()),
+                          &count) == hdr->frag_len,
             "a checked range does not map");
     vec_.resize(count);
   }

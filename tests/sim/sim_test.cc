@@ -84,6 +84,12 @@ TEST(Sim, SeedGivesTheSameRun) {
   }
 }
 
+TEST(Sim, CrowdIsOne) {
+  World world({.seed = kCrowdEvery - 1});
+  world.Run();
+  EXPECT_GE(world.coverage().connections, 4000U);  // twice each
+}
+
 TEST(Sim, SeedsDiffer) {
   World first({.seed = 1});
   World second({.seed = 2});

@@ -276,11 +276,16 @@ void World::CheckAll(bool memory) {
 }
 
 void World::Run() {
+  if (env_.crowd) {
+    Gather();
+  }
   for (int i = 0; i < num_events_; i++) {
     const Event event = Choose();
     env_.now += env_.random.Below(tick_);
     coverage_.events++;
-    Happen(event);
+    for (int n = 0; n < (event < kCut ? at_once_ : 1); n++) {
+      Happen(event);
+    }
     CheckAll(i % kCheckMemoryEvery == 0);
   }
   Die(env_.fault);
@@ -314,12 +319,27 @@ bool World::FairRound() {
   return moved;
 }
 
+bool World::Linked() const {
+  return std::all_of(pairs_.begin(), pairs_.end(), [this](const auto& pair) {
+    return nodes_[pair->a]->Linked(pair->b, *nodes_[pair->b]);
+  });
+}
+
+// All connections of a crowd are there before it begins.
+void World::Gather() {
+  for (int round = 0; !Linked(); round++) {
+    Require(round < kFairRounds, "links do not come up");
+    FairRound();
+    env_.now += 50000;
+  }
+  for (Connection& connection : connections_) {
+    Connect(&connection);
+  }
+}
+
 bool World::Settled() const {
-  for (const auto& pair : pairs_) {
-    const Node& a = *nodes_[pair->a];
-    if (!a.Linked(pair->b, *nodes_[pair->b])) {
-      return false;
-    }
+  if (!Linked()) {
+    return false;
   }
   return std::all_of(
       connections_.begin(), connections_.end(), [](const Connection& c) {

@@ -18,6 +18,9 @@
 
 namespace ropcie::sim {
 
+// The last of so many seeds is a crowd.
+inline constexpr uint64_t kCrowdEvery = 8192;
+
 struct Options {
   uint64_t seed = 0;
   bool trace = false;
@@ -82,6 +85,7 @@ class World {
   };
 
   void ChooseProfile();
+  void ChooseCrowd();
   void BuildNodes();
   void BuildConnections();
   Event Choose();
@@ -110,6 +114,8 @@ class World {
   bool FairRound();
   void Settle(const char* what);
   bool Settled() const;
+  bool Linked() const;
+  void Gather();
   void EndTrouble();
   void Prove();
 
@@ -137,6 +143,7 @@ class World {
   int famine_ = 0;      // rounds without a receive, after the trouble
   bool mischief_ = true;
   uint32_t cell_ = 1024;
+  int at_once_ = 1;  // how often an event happens
   uint64_t tick_ = 1000;
 };
 
