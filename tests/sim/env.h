@@ -50,6 +50,8 @@ enum class Fault {
   kUcTwice,         // a message is taken twice
   kUcStuck,         // sends wait for an answer
   kUcFail,          // what is lost ends the connection
+  kValidFirst,      // a valid word leaves before the rest of its record
+  kTakeEarly,       // a record is taken without its valid word
   kCrash,           // a store to nowhere
   kBus,
   kDivide,
@@ -87,6 +89,8 @@ inline constexpr FaultName kFaults[] = {
     {.fault = Fault::kUcTwice, .name = "uc-twice"},
     {.fault = Fault::kUcStuck, .name = "uc-stuck"},
     {.fault = Fault::kUcFail, .name = "uc-fail"},
+    {.fault = Fault::kValidFirst, .name = "valid-first"},
+    {.fault = Fault::kTakeEarly, .name = "take-early"},
 };
 
 inline constexpr FaultName kFatalFaults[] = {
@@ -125,6 +129,8 @@ struct Env {
   bool direct = false;
   // Memory has to be brought in first, now and then (on-demand paging).
   bool paging = false;
+  // Stores between two fences arrive in any order, and in pieces.
+  bool torn = false;
   // Thousands of queue pairs.
   bool crowd = false;
   // Unreliable connections miss a record, now and then.

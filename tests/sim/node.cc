@@ -177,11 +177,49 @@ void Node::Broken(int id, const char* what) {
   peer.broken = true;
 }
 
-// The stores of a header, in the order in which they leave.
-void Node::PostSlot(Peer* peer, const ropcie_lane_tx& tx, uint64_t pos) {
-  const ropcie_slot* slot = &tx.slots[pos % tx.geom.slots];
-  peer->out->Post(slot, offsetof(ropcie_slot, valid));
-  peer->out->Post(&slot->valid, sizeof(slot->valid));
+// The stores of a record: those before its valid word as the sender made them,
+// or as what lies between may deliver them, without a fence.
+void Node::PostRecord(Peer* peer, uint32_t lane, uint64_t pos,
+                      std::span<const ropcie_vec> payload) {
+  const ropcie_lane_tx& tx = peer->lanes[lane].tx;
+  const uint64_t index = pos % tx.geom.slots;
+  ropcie_slot* slot = &tx.slots[index];
+  const size_t number = lane * size_t{tx.geom.slots} + index;
+  std::vector<ropcie_vec> stores(payload.begin(), payload.end());
+  stores.push_back({.base = slot, .len = offsetof(ropcie_slot, valid)});
+  if (env_->torn) {
+    for (uint64_t n = env_->random.Below(6); n > 0; n--) {
+      ropcie_vec* one = &stores[env_->random.Below(stores.size())];
+      const auto cut = static_cast<uint32_t>(env_->random.Below(one->len + 1));
+      const ropcie_vec rest = {.base = static_cast<uint8_t*>(one->base) + cut,
+                               .len = one->len - cut};
+      one->len = cut;
+      stores.push_back(rest);
+    }
+    for (size_t i = stores.size(); i > 1; i--) {
+      std::swap(stores[i - 1], stores[env_->random.Below(i)]);
+    }
+  }
+  const bool first = env_->Fails(Fault::kValidFirst);
+  if (first) {
+    peer->out->PostOf(number, true, &slot->valid, sizeof(slot->valid));
+  }
+  for (const ropcie_vec& store : stores) {
+    peer->out->PostOf(number, false, store.base, store.len);
+  }
+  if (!first) {
+    peer->out->PostOf(number, true, &slot->valid, sizeof(slot->valid));
+  }
+}
+
+// Whatever lies in the next slot is taken for a record.
+void Node::TakeEarly(Peer* peer, uint32_t lane) {
+  const ropcie_lane_rx& rx = peer->lanes[lane].rx;
+  auto* slots = reinterpret_cast<ropcie_slot*>(peer->in->lane(lane));
+  ropcie_slot* slot = &slots[rx.head % rx.geom.slots];
+  if (slot->op != 0) {
+    slot->valid = ropcie_valid(rx.epoch, rx.head);
+  }
 }
 
 int Node::StartCopy(Peer* peer, uint32_t lane, const ropcie_hdr& hdr,
@@ -197,7 +235,7 @@ int Node::StartCopy(Peer* peer, uint32_t lane, const ropcie_hdr& hdr,
   }
   if (env_->Fails(Fault::kEarlyHeader)) {
     ropcie_lane_fill(&peer->lanes[lane].tx, &copy.hole);
-    PostSlot(peer, peer->lanes[lane].tx, copy.hole.pos);
+    PostRecord(peer, lane, copy.hole.pos, {});
     return 0;
   }
   peer->copies.push_back(std::move(copy));
@@ -218,12 +256,10 @@ bool Node::EndCopy(int id) {
   for (uint32_t i = 0; i < copy.hole.ndst; i++) {
     const ropcie_vec& run = copy.hole.dst[i];
     memcpy(run.base, copy.payload.data() + off, run.len);
-    peer.out->Post(run.base, run.len);
     off += run.len;
   }
-  ropcie_lane_tx* tx = &peer.lanes[copy.lane].tx;
-  ropcie_lane_fill(tx, &copy.hole);
-  PostSlot(&peer, *tx, copy.hole.pos);
+  ropcie_lane_fill(&peer.lanes[copy.lane].tx, &copy.hole);
+  PostRecord(&peer, copy.lane, copy.hole.pos, {copy.hole.dst, copy.hole.ndst});
   return true;
 }
 
@@ -253,14 +289,14 @@ int Node::Send(int id, uint32_t key, const ropcie_hdr& hdr,
   if (ret != 0 || dma) {
     return ret;
   }
-  // The stores, in the order in which they leave.
+  std::vector<ropcie_vec> payload;
   if (ropcie_hdr_ring_len(&hdr) != 0) {
     const auto off = static_cast<uint32_t>(pay % tx->geom.bytes);
     const uint32_t first = std::min(hdr.frag_len, tx->geom.bytes - off);
-    peer.out->Post(tx->payload + off, first);
-    peer.out->Post(tx->payload, hdr.frag_len - first);
+    payload = {{.base = tx->payload + off, .len = first},
+               {.base = tx->payload, .len = hdr.frag_len - first}};
   }
-  PostSlot(&peer, *tx, pos);
+  PostRecord(&peer, key % kLanes, pos, payload);
   return 0;
 }
 
@@ -311,8 +347,17 @@ int Node::Drain(int id, uint32_t n, int most, bool publish) {
   int count = 0;
   int ret = 0;
   while (count < most) {
+    if (env_->Fails(Fault::kTakeEarly)) {
+      TakeEarly(&peer, n);
+    }
     ropcie_rec rec;
     ret = ropcie_lane_recv(rx, &rec);
+    if (ret != 0 && peer.honest) {
+      Require(peer.in->Landed(
+                  n * size_t{rx->geom.slots} + rx->head % rx->geom.slots,
+                  ropcie_valid(rx->epoch, rx->head)),
+              "node ", id_, " takes a record that is not there");
+    }
     if (ret <= 0) {
       break;
     }

@@ -113,7 +113,9 @@ class Node {
   void OpenLanes(Peer* peer);
   void Lost(int id);
   void Broken(int id, const char* what);
-  static void PostSlot(Peer* peer, const ropcie_lane_tx& tx, uint64_t pos);
+  void PostRecord(Peer* peer, uint32_t lane, uint64_t pos,
+                  std::span<const ropcie_vec> payload);
+  void TakeEarly(Peer* peer, uint32_t lane);
   int StartCopy(Peer* peer, uint32_t lane, const ropcie_hdr& hdr,
                 const std::vector<ropcie_vec>& vec);
   void Dispatch(int peer, const ropcie_rec& rec, std::vector<Qp*>* owing);

@@ -35,6 +35,7 @@ void World::ChooseProfile() {
   env_.impatient = !timely_ && random->OneIn(2);
   env_.paging = random->OneIn(3);
   env_.dma = random->OneIn(3);
+  env_.torn = random->OneIn(3);
   env_.direct = !env_.dma && random->OneIn(2);
   hostile_ = random->OneIn(6);
   storm_ = !hostile_ && !env_.direct && random->OneIn(6);

@@ -32,7 +32,8 @@ class Window {
       : offer_(offer),
         bridge_(bridge),
         memory_(Allocate(Size())),
-        view_(Allocate(Size())) {}
+        view_(Allocate(Size())),
+        slots_(size_t{offer.lanes} * offer.geom.slots) {}
 
   // As the owner sees it.
   ropcie_control* control() { return Control(memory_.get()); }
@@ -45,20 +46,36 @@ class Window {
   uint8_t* lane_view(uint32_t n) { return view_.get() + LaneAt(n); }
 
   // The bytes at `at` of the view are on their way.
-  void Post(const void* at, size_t len) {
+  void Post(const void* at, size_t len) { PostOf(kNone, false, at, len); }
+  // The same for those of the record in a slot, counted over all lanes; what
+  // is `valid` says that it is there.
+  void PostOf(size_t slot, bool valid, const void* at, size_t len) {
     if (len == 0 || !bridge_->up) {
       return;
     }
     const auto* from = static_cast<const uint8_t*>(at);
     flight_.push_back({.to = static_cast<size_t>(from - view_.get()),
                        .memory = false,
+                       .valid = valid,
+                       .slot = slot,
                        .bytes = {from, from + len}});
+    if (slot != kNone) {
+      slots_[slot].under_way++;
+    }
+  }
+  // Is all of the record with this valid word there?
+  [[nodiscard]] bool Landed(size_t slot, uint64_t valid) const {
+    return slots_[slot].valid == valid && slots_[slot].under_way == 0;
   }
 
   // The same for bytes on their way to other memory of the owner.
   void PostTo(uint64_t bus, std::vector<uint8_t> bytes) {
     if (!bytes.empty() && bridge_->up) {
-      flight_.push_back({.to = bus, .memory = true, .bytes = std::move(bytes)});
+      flight_.push_back({.to = bus,
+                         .memory = true,
+                         .valid = false,
+                         .slot = kNone,
+                         .bytes = std::move(bytes)});
     }
   }
 
@@ -75,24 +92,49 @@ class Window {
         memcpy(memory_.get() + write.to, write.bytes.data(),
                write.bytes.size());
       }
+      if (write.slot != kNone) {
+        Land(write);
+      }
       flight_.pop_front();
     }
   }
 
-  void LoseFlight() { flight_.clear(); }
+  void LoseFlight() {
+    flight_.clear();
+    for (Slot& slot : slots_) {
+      slot.under_way = 0;
+    }
+  }
   [[nodiscard]] size_t in_flight() const { return flight_.size(); }
   [[nodiscard]] const ropcie_link_offer& offer() const { return offer_; }
 
  private:
+  static constexpr size_t kNone = SIZE_MAX;
+
   struct Write {
     uint64_t to;
     bool memory;
+    bool valid;
+    size_t slot;
     std::vector<uint8_t> bytes;
+  };
+  // What is known of the record in a slot, but for the memory itself.
+  struct Slot {
+    uint64_t valid = 0;
+    uint32_t under_way = 0;
   };
   struct Free {
     void operator()(uint8_t* memory) const { free(memory); }
   };
   using Memory = std::unique_ptr<uint8_t[], Free>;
+
+  void Land(const Write& write) {
+    Slot& slot = slots_[write.slot];
+    slot.under_way--;
+    if (write.valid) {
+      memcpy(&slot.valid, write.bytes.data(), sizeof(slot.valid));
+    }
+  }
 
   // Zeroed by the system, page by page when touched: windows are large.
   static Memory Allocate(size_t size) {
@@ -120,6 +162,7 @@ class Window {
   Memory memory_;
   Memory view_;
   std::deque<Write> flight_;
+  std::vector<Slot> slots_;
   Sink other_;
 };
 
