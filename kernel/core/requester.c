@@ -447,6 +447,7 @@ static void go_back(struct ropcie_requester *req, u32 psn)
 {
 	set_cursor(req, psn);
 	req->deadline = 0;
+	req->rnr_wait = false; /* nobody would end it */
 }
 
 static void on_rnr(struct ropcie_requester *req, const struct ropcie_hdr *hdr,

@@ -103,6 +103,16 @@ TEST_F(Requester, CreditsEndAnRnrWait) {
   EXPECT_EQ(req_.deadline, now_ + kTimeout);
 }
 
+// No honest peer sends one then. A wait without a timer would never end.
+TEST_F(Requester, SequenceNakEndsAnRnrWait) {
+  Post(1, 10);
+  SendAll();
+  Rnr(100, 0);
+  EXPECT_TRUE(Respond(Answer(ROPCIE_NAK_SEQ, 100)));
+  EXPECT_EQ(SendAll().size(), 1U);
+  EXPECT_EQ(req_.deadline, now_ + kTimeout);
+}
+
 TEST_F(Requester, AcknowledgeDuringAnRnrWaitLeavesItsTimer) {
   GiveCredits();
   Post(1, 2 * kFrag);

@@ -142,6 +142,8 @@ MUTANTS = (
            "if (rsp->paging && rsp->nak_sent && !rsp->owes)", "if (false)"),
     Mutant("a READ that goes back while it is answered", "responder.c",
            "f->off = min_t(u32, f->off, off);", ""),
+    Mutant("a wait that nobody ends", "requester.c",
+           "\treq->rnr_wait = false; /* nobody would end it */\n", ""),
     Mutant("data that nobody asks for again", "requester.c",
            "if (!req->error && req->fetches && !req->rnr_wait)", "if (false)"),
     Mutant("a wait that is forgotten for data", "requester.c",
