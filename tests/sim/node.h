@@ -115,7 +115,7 @@ class Node {
   void Broken(int id, const char* what);
   void PostRecord(Peer* peer, uint32_t lane, uint64_t pos,
                   std::span<const ropcie_vec> payload);
-  void TakeEarly(Peer* peer, uint32_t lane);
+  static void TakeEarly(Peer* peer, uint32_t lane);
   int StartCopy(Peer* peer, uint32_t lane, const ropcie_hdr& hdr,
                 const std::vector<ropcie_vec>& vec);
   void Dispatch(int peer, const ropcie_rec& rec, std::vector<Qp*>* owing);
