@@ -3,6 +3,8 @@
 // consumer position, while records come and go.
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -132,6 +134,73 @@ void Receive(Input* input) {
   }
 }
 
+// Records that somebody else copies the payload of, by position.
+class Holes {
+ public:
+  Holes(Input* input, ropcie_lane_tx* tx) : input_(input), tx_(tx) {}
+
+  // As ropcie_lane_send(). Its payload may be put there from now on.
+  int Reserve(const ropcie_hdr& hdr) {
+    ropcie_lane_hole hole{};
+    const uint64_t pos = tx_->head;
+    const auto at = static_cast<uint32_t>(tx_->pay_head % kGeom.bytes);
+    const int room = ropcie_lane_room(tx_, &hdr);
+    const int ret = ropcie_lane_reserve(tx_, &hdr, &hole);
+    FUZZ_CHECK(ret == room);
+    if (ret != 0) {
+      return ret;
+    }
+    FUZZ_CHECK(hole.pos == pos && hole.dst[0].base == tx_->payload + at);
+    FUZZ_CHECK(hole.ndst == (hole.dst[0].len < hdr.frag_len ? 2U : 1U));
+    uint32_t length = 0;
+    for (uint32_t i = 0; i < hole.ndst; ++i) {
+      std::memset(hole.dst[i].base, 1, hole.dst[i].len);
+      length += hole.dst[i].len;
+    }
+    FUZZ_CHECK(length == hdr.frag_len);
+    FUZZ_CHECK(hole.ndst == 1 || hole.dst[1].base == tx_->payload);
+    holes_.emplace(pos, hole);
+    return 0;
+  }
+
+  // In any order.
+  void Fill() {
+    if (holes_.empty()) {
+      return;
+    }
+    const auto it = std::next(
+        holes_.begin(), input_->ConsumeIntegralInRange<ptrdiff_t>(
+                            0, static_cast<ptrdiff_t>(holes_.size()) - 1));
+    const ropcie_slot& slot = tx_->slots[it->first % kGeom.slots];
+    const uint64_t valid = cpu_to_le64(ropcie_valid(kEpoch, it->first));
+    FUZZ_CHECK(slot.valid != valid);
+    ropcie_lane_fill(tx_, &it->second);
+    FUZZ_CHECK(slot.valid == valid);
+    holes_.erase(it);
+  }
+
+  // Nobody can have seen more.
+  void Check() const {
+    const uint64_t shown = holes_.empty() ? tx_->head : holes_.begin()->first;
+    FUZZ_CHECK(ropcie_lane_tx_shown(tx_) == shown);
+    FUZZ_CHECK(tx_->tail <= shown && tx_->holes == holes_.size());
+    const uint64_t seen = tx_->tail + (le32_to_cpu(*tx_->cons) -
+                                       static_cast<uint32_t>(tx_->tail));
+    if (seen > shown) {
+      return;  // a position that can not be
+    }
+    FUZZ_CHECK(ropcie_lane_tx_unseen(tx_) == (seen < shown));
+    FUZZ_CHECK(ropcie_lane_tx_idle(tx_) == (seen == tx_->head));
+    FUZZ_CHECK(ropcie_lane_tx_passed(tx_, seen) &&
+               !ropcie_lane_tx_passed(tx_, seen + 1));
+  }
+
+ private:
+  Input* input_;
+  ropcie_lane_tx* tx_;
+  std::map<uint64_t, ropcie_lane_hole> holes_;
+};
+
 void Send(Input* input) {
   const Memory memory;
   __le32 cons = 0;
@@ -140,8 +209,10 @@ void Send(Input* input) {
   ropcie_lane_tx tx{};
   ropcie_lane_tx_init(&tx, memory.base, &kGeom, &cons, ends.data(), kEpoch,
                       input->ConsumeBool());
-  tx.head = tx.tail = Number<uint64_t>(input);
+  // Positions never come so far that they end.
+  tx.head = tx.tail = Number<uint64_t>(input) >> 2;
   cons = static_cast<uint32_t>(tx.head);
+  Holes holes(input, &tx);
   while (input->remaining_bytes() > 0) {
     ropcie_hdr hdr{};
     if (!Passes(Header(input), &hdr)) {
@@ -151,7 +222,10 @@ void Send(Input* input) {
     const ropcie_vec vec[] = {{data.data(), cut},
                               {data.data() + cut, hdr.frag_len - cut}};
     const uint64_t before = tx.head;
-    const int ret = ropcie_lane_send(&tx, &hdr, vec, 2);
+    const bool hole = ropcie_hdr_ring_len(&hdr) != 0 &&
+                      input->ConsumeIntegralInRange(0, 3) == 0;
+    const int ret =
+        hole ? holes.Reserve(hdr) : ropcie_lane_send(&tx, &hdr, vec, 2);
     FUZZ_CHECK(ret == 0 || ret == -EAGAIN || ret == -EPROTO);
     FUZZ_CHECK(tx.head == before + (ret == 0 ? 1 : 0));
     FUZZ_CHECK(tx.head - tx.tail <= kGeom.slots);
@@ -159,9 +233,10 @@ void Send(Input* input) {
     if (ret == -EPROTO) {
       return;
     }
-    switch (input->ConsumeIntegralInRange(0, 3)) {
+    holes.Check();
+    switch (input->ConsumeIntegralInRange(0, 5)) {
       case 0:
-        cons = static_cast<uint32_t>(tx.head);
+        cons = static_cast<uint32_t>(ropcie_lane_tx_shown(&tx));
         break;
       case 1:
         cons = cons + 1;
@@ -169,10 +244,12 @@ void Send(Input* input) {
       case 2:
         cons = Number<uint32_t>(input);
         break;
-      default:
+      case 3:
         break;
+      default:
+        holes.Fill();
+        holes.Check();
     }
-    ropcie_lane_tx_idle(&tx);
   }
 }
 

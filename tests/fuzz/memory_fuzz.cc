@@ -96,6 +96,47 @@ void Bind(Input* input, const Region& region, ropcie_mr_core* window) {
   }
 }
 
+// A region that work requests give its memory, and take it away from.
+void Invalidate(Input* input, ropcie_mr_core* mr) {
+  const auto pd = input->ConsumeIntegralInRange<uint32_t>(1, 2);
+  const uint32_t key = mr->key ^ (input->ConsumeBool() ? 0 : 1);
+  const bool remote = input->ConsumeBool();
+  const bool before = mr->invalid;
+  const bool may = mr->dynamic && pd == mr->pd && key == mr->key &&
+                   (!remote || (mr->access & ROPCIE_ACCESS_REMOTE) != 0);
+  FUZZ_CHECK((ropcie_mr_invalidate(mr, pd, key, remote) == 0) == may);
+  FUZZ_CHECK(mr->invalid == (before || may));
+}
+
+// The key changes its last byte with each life.
+void Dynamic(Input* input, const Region& region) {
+  ropcie_mr_core mr = region.core;
+  mr.dynamic = input->ConsumeBool();
+  mr.invalid = mr.dynamic;
+  for (int life = 0; life < 3; ++life) {
+    const ropcie_mr_fast fast = {
+        .key = mr.key ^ input->ConsumeIntegral<uint8_t>(),
+        .pd = input->ConsumeIntegralInRange<uint32_t>(1, 2),
+        .access = input->ConsumeIntegral<uint8_t>() & 0xfU,
+        .qpn = 0,
+        .iova = region.core.iova,
+        .length = region.core.length,
+        .offset = region.core.offset,
+        .page_shift = region.core.page_shift,
+        .pages = region.core.pages};
+    const bool fits = mr.dynamic && mr.invalid && fast.pd == mr.pd;
+    void** before = nullptr;
+    const bool done = ropcie_mr_fast_register(&mr, &fast, &before) == 0;
+    FUZZ_CHECK(fits || !done);
+    if (done) {
+      FUZZ_CHECK(!mr.invalid && mr.key == fast.key);
+      FUZZ_CHECK(mr.access == fast.access);
+      Use(input, mr);
+    }
+    Invalidate(input, &mr);
+  }
+}
+
 class Table {
  public:
   explicit Table(Input* input) : input_(input) {
@@ -185,6 +226,10 @@ class Table {
       return;
     }
     Use(input_, *mr);
+    if (input_->ConsumeBool()) {
+      Dynamic(input_, *region);
+      return;
+    }
     ropcie_mr_core window{};
     window.window = true;
     window.invalid = true;

@@ -35,6 +35,7 @@ class Queue {
     attr.unreliable = input_->ConsumeProbability<float>() < 0.1F;
     attr.timeout_ns = attr.unreliable ? 0 : input_->ConsumeIntegral<uint16_t>();
     attr_ = attr;
+    sent_psn_ = laned_psn_ = attr.psn;
     ropcie_req_connect(&req_, &attr_);
   }
 
@@ -44,11 +45,21 @@ class Queue {
       TakeCompletions();
       FUZZ_CHECK(req_.error != 0 ||
                  req_.next - req_.tail <= ropcie_req_pending(&req_));
+      // A wait has an end.
+      FUZZ_CHECK(!req_.rnr_wait || req_.deadline != 0);
+      if (req_.error != 0 && attr_.unreliable && input_->ConsumeBool()) {
+        Resume();
+      }
       if (req_.error != 0 && input_->ConsumeBool()) {
         break;
       }
     }
-    // In the error state all the rest is flushed, once.
+    Flush();
+  }
+
+ private:
+  // In the error state all the rest is flushed, once.
+  void Flush() {
     TakeCompletions();
     ropcie_req_comp comp;
     while (ropcie_req_flush(&req_, &comp)) {
@@ -59,9 +70,31 @@ class Queue {
     FUZZ_CHECK(ropcie_req_pending(&req_) == 0);
   }
 
- private:
+  void Resume() {
+    Flush();
+    ropcie_req_resume(&req_);
+    FUZZ_CHECK(req_.error == 0 && ropcie_req_drained(&req_));
+    failed_ = false;
+  }
+
+  // It sends again from what it has not got, and no retry is counted.
+  void FetchAgain() {
+    const ropcie_requester before = req_;
+    ropcie_req_fetch_again(&req_);
+    FUZZ_CHECK(req_.retry_left == before.retry_left &&
+               req_.rnr_left == before.rnr_left);
+    FUZZ_CHECK(req_.rnr_wait == before.rnr_wait);
+    if (req_.error == 0 && req_.fetches > 0 && !req_.rnr_wait) {
+      ropcie_req_rec rec;
+      FUZZ_CHECK(req_.psn == req_.acked_psn && req_.local_error == 0);
+      FUZZ_CHECK(ropcie_req_next(&req_, &rec) == ROPCIE_REQ_SEND &&
+                 rec.hdr.psn == req_.acked_psn);
+      FUZZ_CHECK(!ropcie_req_may_place(&req_, &rec));
+    }
+  }
+
   void Step() {
-    switch (input_->ConsumeIntegralInRange(0, 7)) {
+    switch (input_->ConsumeIntegralInRange(0, 8)) {
       case 0:
       case 1:
         Post();
@@ -75,6 +108,9 @@ class Queue {
         break;
       case 5:
         Data();
+        break;
+      case 8:
+        FetchAgain();
         break;
       case 6:
         now_ += Number<uint32_t>(input_);
@@ -135,7 +171,8 @@ class Queue {
             ropcie_req_local_error(&req_, ROPCIE_WC_LOC_PROT_ERR);
             return;
           }
-          ropcie_req_sent(&req_, &rec, now_);
+          Place(&rec);
+          Sent(rec);
           break;
         }
         case ROPCIE_REQ_LOCAL:
@@ -149,6 +186,52 @@ class Queue {
           return;
       }
     }
+  }
+
+  // Past the lane, where it may be.
+  void Place(ropcie_req_rec* rec) {
+    if (!ropcie_req_may_place(&req_, rec)) {
+      return;
+    }
+    const bool read = rec->hdr.op == ROPCIE_OP_READ;
+    FUZZ_CHECK(!attr_.unreliable && (read || rec->hdr.op == ROPCIE_OP_WRITE));
+    FUZZ_CHECK(rec->hdr.psn == sent_psn_);  // for the first time
+    const bool clear = ropcie_req_clear(&req_);
+    // What is in the lane is acknowledged.
+    FUZZ_CHECK(!clear || ropcie_psn_diff(laned_psn_, req_.acked_psn) <= 0);
+    if (!input_->ConsumeBool()) {
+      return;
+    }
+    ropcie_hdr decoded;
+    if (read) {
+      ropcie_req_name_sink(rec);
+      FUZZ_CHECK(Passes(rec->hdr, &decoded));
+      FUZZ_CHECK(decoded.sink_key == rec->wqe->sge[0].lkey &&
+                 decoded.sink_addr == rec->wqe->sge[0].addr);
+    } else if (clear) {
+      rec->hdr.flags |= ROPCIE_F_PLACED;
+      rec->hdr.grant = 1;
+      FUZZ_CHECK(Passes(rec->hdr, &decoded));
+    }
+  }
+
+  void Sent(const ropcie_req_rec& rec) {
+    const uint32_t behind = ropcie_psn_add(rec.hdr.psn, rec.npsn);
+    ropcie_req_sent(&req_, &rec, now_);
+    if (ropcie_psn_diff(behind, sent_psn_) > 0) {
+      sent_psn_ = behind;
+    }
+    // What may be refused for want of a receive is sent again.
+    if (rec.hdr.op != ROPCIE_OP_WRITE ||
+        (rec.hdr.flags & ROPCIE_F_PLACED) == 0 ||
+        (rec.hdr.flags & ROPCIE_F_IMM) != 0) {
+      if (ropcie_psn_diff(behind, laned_psn_) > 0 ||
+          ropcie_psn_diff(laned_psn_, req_.acked_psn) <= 0) {
+        laned_psn_ = behind;
+      }
+    }
+    FUZZ_CHECK(attr_.unreliable || req_.fetches > 0 ||
+               !ropcie_req_awaits(&req_, 1, 0));
   }
 
   // Near what is under way, or anything.
@@ -206,10 +289,17 @@ class Queue {
     FUZZ_CHECK(place.off <= place.wqe->length - place.len);
     FUZZ_CHECK(place.len ==
                (hdr.op == ROPCIE_OP_READ_RESP ? hdr.frag_len : 8U));
-    if (input_->ConsumeIntegralInRange(0, 15) == 0) {
-      ropcie_req_fail(&req_, ROPCIE_WC_LOC_PROT_ERR);
-    } else {
-      ropcie_req_placed(&req_, &decoded, now_);
+    if (place.wqe->op == ROPCIE_OP_READ && place.len > 0) {
+      FUZZ_CHECK(ropcie_req_awaits(&req_, 1, place.off));
+    }
+    switch (input_->ConsumeIntegralInRange(0, 15)) {
+      case 0:
+        ropcie_req_fail(&req_, ROPCIE_WC_LOC_PROT_ERR);
+        break;
+      case 1:  // its memory is not there
+        break;
+      default:
+        ropcie_req_placed(&req_, &decoded, now_);
     }
   }
 
@@ -236,6 +326,8 @@ class Queue {
   uint64_t posted_ = 0;
   uint64_t completed_ = 0;
   bool failed_ = false;
+  uint32_t sent_psn_ = 0;   // behind all that was ever sent
+  uint32_t laned_psn_ = 0;  // of that, behind what went through the lane
 };
 
 }  // namespace

@@ -27,9 +27,12 @@ class Receiver {
 
   void Run() {
     while (input_->remaining_bytes() > 0) {
-      switch (input_->ConsumeIntegralInRange(0, 7)) {
+      switch (input_->ConsumeIntegralInRange(0, 8)) {
         case 0:
           ropcie_rsp_replenished(&rsp_);
+          break;
+        case 3:
+          There();
           break;
         case 1:
           Answers();
@@ -122,7 +125,7 @@ class Receiver {
         FUZZ_CHECK(hdr.msg_len <= room);
         CheckPlace(hdr, place);
         room_ = room;
-        Place(hdr);
+        Place(hdr, place);
         break;
       case ROPCIE_RSP_WRITE:
         FUZZ_CHECK(!dead);
@@ -135,7 +138,7 @@ class Receiver {
           rkey_ = hdr.rkey;
         }
         FUZZ_CHECK(place.addr == addr_ + place.off && place.rkey == rkey_);
-        Place(hdr);
+        Place(hdr, place);
         break;
       case ROPCIE_RSP_READ:
         FUZZ_CHECK(!dead && !attr_.unreliable);
@@ -157,27 +160,64 @@ class Receiver {
     }
   }
 
-  void CheckPlace(const ropcie_hdr& hdr, const ropcie_rsp_place& place) {
+  void CheckPlace(const ropcie_hdr& hdr, const ropcie_rsp_place& place) const {
     FUZZ_CHECK(place.first == (place.off == 0 && (hdr.flags & 1)));
     FUZZ_CHECK(place.off <= hdr.msg_len);
     FUZZ_CHECK(hdr.frag_len <= hdr.msg_len - place.off);
     FUZZ_CHECK(place.last == (place.off + hdr.frag_len == hdr.msg_len));
     FUZZ_CHECK(place.first || (place.off == off_ && hdr.msg_len == length_));
-    off_ = place.off + hdr.frag_len;
-    length_ = hdr.msg_len;
   }
 
-  void Place(const ropcie_hdr& hdr) {
-    if (input_->ConsumeIntegralInRange(0, 31) == 0) {
-      ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_ACCESS);
+  // It is not executed. Return: true when it may not be, or not yet.
+  bool Refuse() {
+    switch (input_->ConsumeIntegralInRange(0, 31)) {
+      case 0:
+        ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_ACCESS);
+        return true;
+      case 1:
+      case 2:
+        NotThere();
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  // The peer is asked for this record again, and nothing else has changed.
+  void NotThere() {
+    const ropcie_responder before = rsp_;
+    ropcie_rsp_not_there(&rsp_);
+    FUZZ_CHECK(rsp_.msn == before.msn && rsp_.fetch_head == before.fetch_head);
+    FUZZ_CHECK(rsp_.epsn == before.epsn && rsp_.dead == before.dead);
+    if (attr_.unreliable) {
+      FUZZ_CHECK(!rsp_.in_msg && !ropcie_rsp_owes(&rsp_));
       return;
     }
+    FUZZ_CHECK(rsp_.in_msg == before.in_msg && rsp_.owes && rsp_.nak_sent);
+    FUZZ_CHECK(rsp_.nak == ROPCIE_RNR_NAK && rsp_.nak_psn == rsp_.epsn);
+  }
+
+  // Who was told to wait for memory hears of it when there are receives.
+  void There() {
+    const bool waits = rsp_.paging && rsp_.nak_sent && !rsp_.owes && !rsp_.dead;
+    ropcie_rsp_there(&rsp_);
+    FUZZ_CHECK(!rsp_.paging);
+    if (waits && input_->ConsumeBool()) {
+      FUZZ_CHECK(ropcie_rsp_replenished(&rsp_) && rsp_.nak == ROPCIE_ACK);
+    }
+  }
+
+  void Place(const ropcie_hdr& hdr, const ropcie_rsp_place& place) {
+    if (Refuse()) {
+      return;
+    }
+    off_ = place.off + hdr.frag_len;
+    length_ = hdr.msg_len;
     ropcie_rsp_placed(&rsp_, &hdr);
   }
 
   void Fetch(const ropcie_hdr& hdr) {
-    if (input_->ConsumeIntegralInRange(0, 31) == 0) {
-      ropcie_rsp_fail(&rsp_, ROPCIE_NAK_REM_ACCESS);
+    if (Refuse()) {
       return;
     }
     ropcie_rsp_fetched(&rsp_, &hdr, input_->ConsumeIntegral<uint64_t>());
@@ -195,6 +235,10 @@ class Receiver {
       FUZZ_CHECK(!data || attr_.access & ROPCIE_ACCESS_REMOTE_READ);
       ropcie_hdr decoded;
       FUZZ_CHECK(Passes(hdr, &decoded));
+      // Nobody waits for longer than the consumer has said.
+      FUZZ_CHECK(hdr.op != ROPCIE_OP_ACK || hdr.syndrome != ROPCIE_RNR_NAK ||
+                 ropcie_rnr_timer_ns(hdr.timer) <=
+                     ropcie_rnr_timer_ns(attr_.min_rnr_timer & 31));
       if (data && input_->ConsumeIntegralInRange(0, 63) == 0) {
         ropcie_rsp_fail_read(&rsp_, ROPCIE_NAK_REM_ACCESS);
         continue;

@@ -41,6 +41,18 @@ void QueuePair(Input* input) {
   }
 }
 
+// The process has asked for whatever it likes: it gets one event for that.
+void WantsEvent(const ropcie_uring& ring, bool solicited) {
+  const uint32_t asked = ring.ctl->wake;
+  const uint32_t told = ring.ctl->told;
+  const bool want = (asked & ROPCIE_ABI_NOTIFY_ANY) != 0 ||
+                    ((asked & ROPCIE_ABI_NOTIFY_SOLICITED) != 0 && solicited);
+  FUZZ_CHECK(ropcie_uring_wants_event(&ring, solicited) == want);
+  FUZZ_CHECK(ring.ctl->wake == (want ? 0 : asked));
+  FUZZ_CHECK(ring.ctl->told == (want ? ring.next : told));
+  FUZZ_CHECK(!want || !ropcie_uring_wants_event(&ring, true));
+}
+
 void SharedRing(Input* input) {
   constexpr uint32_t kSize = 8;
   constexpr uint32_t kStride = 24;
@@ -67,7 +79,14 @@ void SharedRing(Input* input) {
       ropcie_uring_publish(&ring);
     }
     ropcie_uring_want_call(&ring, input->ConsumeBool());
+    if (input->ConsumeBool()) {
+      ctl.wake = Number<uint32_t>(input);
+      WantsEvent(ring, input->ConsumeBool());
+    }
+    FUZZ_CHECK(ropcie_uring_posted(&ring) == ctl.head);
   }
+  ropcie_uring_end(&ring);
+  FUZZ_CHECK(ctl.wake == ROPCIE_ABI_RING_GONE);
 }
 
 void Polling(Input* input) {
