@@ -257,33 +257,20 @@ class Course(unittest.TestCase):
         self.assertEqual(self.run_nodes(behaviour)[0],
                          [(2, "kernel: WARNING: CPU: 0 PID: 1 at foo.c:1")])
 
-    def test_server_is_killed_if_there_is_one(self):
-        for server, answer in ((True, "tok ok\n"), (False, "tok fail this link has no server\n")):
-            heard = []
+    def test_server_is_killed_and_another_one_started_if_the_link_can(self):
+        for word, refusal in (("kill-server", "this link has no server"), ("start-server", "no server was killed")):
+            for can, answer in ((True, "tok ok\n"), (False, f"tok fail {refusal}\n")):
+                heard = []
 
-            def behaviour(guest):
-                guest.start()
-                guest.tell("request", "tok kill-server\n")
-                heard.append(guest.hear("request"))
-                guest.finish()
+                def behaviour(guest):
+                    guest.start()
+                    guest.tell("request", f"tok {word}\n")
+                    heard.append(guest.hear("request"))
+                    guest.finish()
 
-            link = mock.Mock(kill_server=mock.Mock(return_value=server))
-            self.assertEqual(self.run_nodes(behaviour, nodes=1, link=link)[0], [])
-            self.assertEqual(heard, [answer])
-
-    def test_another_server_is_started_if_one_was_killed(self):
-        for started, answer in ((True, "tok ok\n"), (False, "tok fail no server was killed\n")):
-            heard = []
-
-            def behaviour(guest):
-                guest.start()
-                guest.tell("request", "tok start-server\n")
-                heard.append(guest.hear("request"))
-                guest.finish()
-
-            link = mock.Mock(start_server=mock.Mock(return_value=started))
-            self.assertEqual(self.run_nodes(behaviour, nodes=1, link=link)[0], [])
-            self.assertEqual(heard, [answer])
+                link = mock.Mock(**{word.replace("-", "_"): mock.Mock(return_value=can)})
+                self.assertEqual(self.run_nodes(behaviour, nodes=1, link=link)[0], [])
+                self.assertEqual(heard, [answer])
 
     def test_pause_is_as_long_as_asked_for_and_answered_behind_it(self):
         seen = []

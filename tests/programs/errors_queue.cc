@@ -391,13 +391,6 @@ void ModifySrq(ErrorCase& test, ibv_srq* srq, int mask, uint32_t value,
                      right);
 }
 
-void PostSrq(ibv_srq* srq, uint64_t wr_id) {
-  ibv_recv_wr wr{};
-  ibv_recv_wr* bad = nullptr;
-  wr.wr_id = wr_id;
-  CheckErrno(ibv_post_srq_recv(srq, &wr, &bad), "ibv_post_srq_recv");
-}
-
 // A shared receive queue: who gets what, its limit, what is left of it.
 void SharedReceives(ErrorCase& test) {
   ibv_srq_init_attr init{};
@@ -412,7 +405,7 @@ void SharedReceives(ErrorCase& test) {
   ibv_recv_wr* bad = nullptr;
   if (!test.requester) {
     for (uint64_t id = 1; id <= init.attr.max_wr; ++id) {
-      PostSrq(srq.get(), id);
+      PostSrqRecv(srq.get(), id, {});
     }
     test.report.Expect(ibv_post_srq_recv(srq.get(), &recv, &bad) == ENOMEM,
                        "more receives than an SRQ holds");
@@ -438,7 +431,7 @@ void SharedReceives(ErrorCase& test) {
     ModifySrq(test, srq.get(), IBV_SRQ_MAX_WR, 1, EINVAL, "too small");
     ModifySrq(test, srq.get(), IBV_SRQ_MAX_WR, 100, 0, "larger");
     for (uint64_t id = 9; id <= 99; ++id) {
-      PostSrq(srq.get(), id);
+      PostSrqRecv(srq.get(), id, {});
     }
     ibv_srq_attr attr{};
     CheckErrno(ibv_query_srq(srq.get(), &attr), "ibv_query_srq");

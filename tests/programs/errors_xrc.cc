@@ -113,15 +113,6 @@ class Xrc {
     return test_.side.channel.Exchange(mine);
   }
 
-  static void Receive(ibv_srq* srq, uint64_t wr_id, ibv_sge sge) {
-    ibv_recv_wr wr{};
-    wr.wr_id = wr_id;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    ibv_recv_wr* bad = nullptr;
-    CheckErrno(ibv_post_srq_recv(srq, &wr, &bad), "ibv_post_srq_recv");
-  }
-
   [[nodiscard]] ibv_sge OwnSge(uint32_t length = kLength) const {
     return {.addr = reinterpret_cast<uintptr_t>(memory_.data()),
             .length = length,
@@ -238,7 +229,7 @@ NamedCase SendCase(std::string name, ibv_wc_status right,
 }
 
 Target WithReceive(Xrc* xrc) {
-  Xrc::Receive(xrc->srq(), 9, xrc->OwnSge());
+  PostSrqRecv(xrc->srq(), 9, {xrc->OwnSge()});
   return xrc->Own();
 }
 
@@ -246,7 +237,7 @@ void QueueOfAnotherDomain(ErrorCase& test) {
   Xrc xrc(test);
   const XrcdPtr domain = OpenXrcd(test.device);
   const SrqPtr queue = xrc.CreateSrq(domain.get());
-  Xrc::Receive(queue.get(), 9, xrc.OwnSge());
+  PostSrqRecv(queue.get(), 9, {xrc.OwnSge()});
   const Target at =
       xrc.Exchange({.srqn = Xrc::NumberOf(queue.get()), .rkey = 0, .addr = 0});
   if (test.requester) {
@@ -264,8 +255,8 @@ void TwoQueues(ErrorCase& test) {
   Target other{};
   if (!test.requester) {
     second = xrc.CreateSrq(xrc.xrcd());
-    Xrc::Receive(xrc.srq(), 11, xrc.OwnSge());
-    Xrc::Receive(second.get(), 12, xrc.OwnSge());
+    PostSrqRecv(xrc.srq(), 11, {xrc.OwnSge()});
+    PostSrqRecv(second.get(), 12, {xrc.OwnSge()});
     first = xrc.Own();
     other = first;
     other.srqn = Xrc::NumberOf(second.get());
@@ -318,7 +309,7 @@ void ReceiveInTime(ErrorCase& test) {
   if (test.requester) {
     xrc.ExpectSent(IBV_WC_SUCCESS);
   } else {
-    Xrc::Receive(xrc.srq(), 9, xrc.OwnSge());
+    PostSrqRecv(xrc.srq(), 9, {xrc.OwnSge()});
   }
   test.Step();
   if (!test.requester) {
@@ -367,7 +358,7 @@ std::vector<NamedCase> XrcCases() {
   cases.push_back(SendCase(
       "XRC SEND that is too long", IBV_WC_REM_INV_REQ_ERR,
       [](Xrc* xrc) {
-        Xrc::Receive(xrc->srq(), 9, xrc->OwnSge(kLength - 1));
+        PostSrqRecv(xrc->srq(), 9, {xrc->OwnSge(kLength - 1)});
         return xrc->Own();
       },
       [](Xrc* xrc) {
@@ -379,7 +370,7 @@ std::vector<NamedCase> XrcCases() {
       [](Xrc* xrc) {
         ibv_sge sge = xrc->OwnSge();
         sge.lkey = xrc->foreign()->lkey;
-        Xrc::Receive(xrc->srq(), 9, sge);
+        PostSrqRecv(xrc->srq(), 9, {sge});
         return xrc->Own();
       },
       [](Xrc* xrc) {

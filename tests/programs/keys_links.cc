@@ -102,16 +102,11 @@ void Links::PostReceive(Service service, uint64_t wr_id, const ibv_sge& sge) {
                 {reinterpret_cast<uintptr_t>(header_.data()),
                  static_cast<uint32_t>(header_.size()), header_mr_->lkey});
   }
-  if (service != Service::kShared) {
+  if (service == Service::kShared) {
+    PostSrqRecv(srq_.get(), wr_id, sges);
+  } else {
     PostRecv(Of(service).qp.get(), wr_id, sges);
-    return;
   }
-  ibv_recv_wr wr{};
-  wr.wr_id = wr_id;
-  wr.sg_list = sges.data();
-  wr.num_sge = static_cast<int>(sges.size());
-  ibv_recv_wr* bad = nullptr;
-  CheckErrno(ibv_post_srq_recv(srq_.get(), &wr, &bad), "ibv_post_srq_recv");
 }
 
 void Links::SetAccess(Service service, unsigned int access) {

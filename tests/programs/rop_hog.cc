@@ -192,6 +192,7 @@ class Hog {
     }
     return comes;
   }
+
   // False if the message failed, which is what a dead peer looks like.
   bool Again(const ibv_wc& wc) {
     if (wc.status != IBV_WC_SUCCESS) {

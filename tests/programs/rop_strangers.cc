@@ -239,7 +239,7 @@ class Victim {
       numbers_.unbound = unbound_->rkey;
       const HandWritten queue(device_, traffic_.ah());
       numbers_.ah_number = queue.number();
-      PostSrqRecv(xrc_srq_.get(), kXrc, vault_.Receive(kXrc));
+      PostSrqRecv(xrc_srq_.get(), kXrc, {vault_.Receive(kXrc)});
     } else {
       numbers_.used.mw = numbers_.spare.mw;
     }
@@ -331,7 +331,7 @@ class Victim {
         ++heard;
         const auto slot = static_cast<Slot>(wc.wr_id);
         if (slot == kXrc) {
-          PostSrqRecv(xrc_srq_.get(), slot, vault_.Receive(slot));
+          PostSrqRecv(xrc_srq_.get(), slot, {vault_.Receive(slot)});
         } else {
           ibv_qp* const qp = slot == kRc   ? traffic_.rc()
                              : slot == kUc ? traffic_.uc()

@@ -210,15 +210,6 @@ SrqPtr CreateXrcSrq(const Device& device, ibv_xrcd* xrcd, ibv_cq* cq) {
   return srq;
 }
 
-void PostSrqRecv(ibv_srq* srq, uint64_t wr_id, ibv_sge sge) {
-  ibv_recv_wr wr{};
-  wr.wr_id = wr_id;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  ibv_recv_wr* bad = nullptr;
-  CheckErrno(ibv_post_srq_recv(srq, &wr, &bad), "ibv_post_srq_recv");
-}
-
 QpPtr CreateInitiator(const Device& device, ibv_cq* cq) {
   QpConfig config = ConfigOf(IBV_QPT_XRC_SEND, nullptr);
   config.cap.max_recv_wr = 0;

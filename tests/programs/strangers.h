@@ -167,7 +167,6 @@ ibv_ah_attr AddressTo(const Device& device, const ibv_gid& gid);
 AhPtr CreateAh(const Device& device, const ibv_gid& gid);
 XrcdPtr OpenXrcd(const Device& device, int fd);
 SrqPtr CreateXrcSrq(const Device& device, ibv_xrcd* xrcd, ibv_cq* cq);
-void PostSrqRecv(ibv_srq* srq, uint64_t wr_id, ibv_sge sge);
 // A queue pair of extended reliable connections, in RESET.
 QpPtr CreateInitiator(const Device& device, ibv_cq* cq);
 QpPtr CreateTarget(const Device& device, ibv_xrcd* xrcd);

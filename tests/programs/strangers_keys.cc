@@ -83,7 +83,7 @@ std::string SharedReceiveInto(Actor& actor, const Region& region) {
   init.attr.max_sge = 1;
   const SrqPtr srq(ibv_create_srq(actor.device.pd.get(), &init));
   CheckErrno(srq == nullptr ? errno : 0, "ibv_create_srq");
-  PostSrqRecv(srq.get(), 1, Foreign(region));
+  PostSrqRecv(srq.get(), 1, {Foreign(region)});
   const Pair pair(actor, IBV_QPT_RC, srq.get());
   ibv_sge sge = actor.Out();
   const std::string status = Send(pair.from.get(), Request(IBV_WR_SEND, &sge));

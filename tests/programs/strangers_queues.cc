@@ -104,23 +104,33 @@ std::string Datagram(Actor& actor, const Numbers& numbers, uint32_t qpn,
                                             : status;
 }
 
-// An initiator and a target of one's own, and the number of a shared queue.
+// An initiator and a target of one's own, connected.
+struct XrcPair {
+  XrcPair(const Actor& actor, ibv_cq* cq, uint8_t rnr_retry)
+      : from(CreateInitiator(actor.device, cq)),
+        to(CreateTarget(actor.device, actor.xrcd)) {
+    const QpAddress here = AddressOf(actor.device, from.get());
+    const QpAddress there = AddressOf(actor.device, to.get());
+    QpConfig config = Unwanted(IBV_QPT_RC);
+    config.retry_cnt = 7;
+    config.timeout = 14;
+    config.rnr_retry = rnr_retry;
+    ConnectTarget(to.get(), actor.device, here, config);
+    ConnectInitiator(from.get(), actor.device, here.psn, there, config);
+  }
+
+  QpPtr from;
+  QpPtr to;
+};
+
+// A message for the shared queue of that number.
 std::string ForQueue(Actor& actor, uint32_t srqn) {
   const CqPtr cq = CreateCq(actor.device, kDepth);
-  const QpPtr from = CreateInitiator(actor.device, cq.get());
-  const QpPtr to = CreateTarget(actor.device, actor.xrcd);
-  const QpAddress here = AddressOf(actor.device, from.get());
-  const QpAddress there = AddressOf(actor.device, to.get());
-  QpConfig config = Unwanted(IBV_QPT_RC);
-  config.retry_cnt = 7;
-  config.timeout = 14;
-  config.rnr_retry = 0;
-  ConnectTarget(to.get(), actor.device, here, config);
-  ConnectInitiator(from.get(), actor.device, here.psn, there, config);
+  const XrcPair pair(actor, cq.get(), 0);
   ibv_sge sge = actor.Out();
   ibv_send_wr wr = Request(IBV_WR_SEND, &sge);
   wr.qp_type.xrc.remote_srqn = srqn;
-  return Send(from.get(), wr);
+  return Send(pair.from.get(), wr);
 }
 
 // The first message turns a target to a shared queue, whose domain then says
@@ -130,19 +140,11 @@ std::string WriteForQueue(Actor& actor, const Numbers& numbers) {
   const SrqPtr srq = CreateXrcSrq(actor.device, actor.xrcd, cq.get());
   uint32_t own = 0;
   CheckErrno(ibv_get_srq_num(srq.get(), &own), "ibv_get_srq_num");
-  const QpPtr from = CreateInitiator(actor.device, cq.get());
-  const QpPtr to = CreateTarget(actor.device, actor.xrcd);
-  const QpAddress here = AddressOf(actor.device, from.get());
-  const QpAddress there = AddressOf(actor.device, to.get());
-  QpConfig config = Unwanted(IBV_QPT_RC);
-  config.retry_cnt = 7;
-  config.timeout = 14;
-  ConnectTarget(to.get(), actor.device, here, config);
-  ConnectInitiator(from.get(), actor.device, here.psn, there, config);
+  const XrcPair pair(actor, cq.get(), QpConfig{}.rnr_retry);
   ibv_sge sge = actor.Out();
   ibv_send_wr wr = Request(IBV_WR_RDMA_WRITE, &sge, numbers.pinned);
   wr.qp_type.xrc.remote_srqn = own;
-  return Send(from.get(), wr);
+  return Send(pair.from.get(), wr);
 }
 
 // A target of the victim's as one's own receive side.

@@ -159,7 +159,7 @@ void Traffic::PostReceive(const Kind& kind, size_t length) {
   ibv_sge sge = arena_.Sge(kind.in);
   sge.length = static_cast<uint32_t>(length);
   if (kind.srq != nullptr) {
-    PostSrqRecv(kind.srq, round_, sge);
+    PostSrqRecv(kind.srq, round_, {sge});
   } else {
     PostRecv(kind.qp, round_, {sge});
   }

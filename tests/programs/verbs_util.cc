@@ -298,4 +298,13 @@ void PostRecv(ibv_qp* qp, uint64_t wr_id, std::vector<ibv_sge> sges) {
   CheckErrno(ibv_post_recv(qp, &wr, &bad), "ibv_post_recv");
 }
 
+void PostSrqRecv(ibv_srq* srq, uint64_t wr_id, std::vector<ibv_sge> sges) {
+  ibv_recv_wr wr{};
+  wr.wr_id = wr_id;
+  wr.sg_list = sges.data();
+  wr.num_sge = static_cast<int>(sges.size());
+  ibv_recv_wr* bad = nullptr;
+  CheckErrno(ibv_post_srq_recv(srq, &wr, &bad), "ibv_post_srq_recv");
+}
+
 }  // namespace ropcie

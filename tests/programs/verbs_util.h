@@ -139,6 +139,7 @@ void CheckSuccess(const ibv_wc& wc, const std::string& what);
 void PostSend(ibv_qp* qp, uint64_t wr_id, std::vector<ibv_sge> sges,
               unsigned int flags = IBV_SEND_SIGNALED);
 void PostRecv(ibv_qp* qp, uint64_t wr_id, std::vector<ibv_sge> sges);
+void PostSrqRecv(ibv_srq* srq, uint64_t wr_id, std::vector<ibv_sge> sges);
 
 }  // namespace ropcie
 

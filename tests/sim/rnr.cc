@@ -27,7 +27,8 @@ void RnrRule::Heard(const ropcie_hdr& hdr, uint64_t now) {
     done_ = psn;
     refused_ = 0;
   }
-  if (ack && hdr.credits != 0 && hdr.credits != ROPCIE_NO_CREDITS) {
+  if ((ack && hdr.credits != 0 && hdr.credits != ROPCIE_NO_CREDITS) ||
+      hdr.syndrome == ROPCIE_NAK_SEQ) {
     until_ = 0;
   }
   if (hdr.syndrome == ROPCIE_RNR_NAK) {
