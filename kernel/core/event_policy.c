@@ -41,7 +41,7 @@ u32 ropcie_event_look(struct ropcie_event_policy *p)
 		return 0;
 	p->seen = p->held;
 	p->delay_ns = 2 * p->waited_ns / p->held;
-	p->delay_ns = max_t(u32, p->delay_ns, ROPCIE_EVENT_SOON_NS);
+	p->delay_ns = max_t(u32, p->delay_ns, ROPCIE_EVENT_LOOK_NS);
 	p->delay_ns = min_t(u32, p->delay_ns, ROPCIE_EVENT_LATE_NS);
 	return p->waited_ns + p->delay_ns <= ROPCIE_EVENT_MOST_NS ?
 		       p->delay_ns : 0;

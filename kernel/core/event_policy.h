@@ -15,9 +15,11 @@
 
 /* Of who has not said: an event waits for so long at most, from the first completion. */
 #define ROPCIE_EVENT_MOST_NS 100000
-/* The first look, and the bounds of those behind it: twice the mean interval. */
+/*
+ * The first look, and the bounds of those behind it: twice the mean interval, but
+ * completions come in bursts, as lanes are drained.
+ */
 #define ROPCIE_EVENT_LOOK_NS 10000
-#define ROPCIE_EVENT_SOON_NS 4000
 #define ROPCIE_EVENT_LATE_NS 20000
 /* So many completions for one event are worth the wait. */
 #define ROPCIE_EVENT_WORTH 8

@@ -89,7 +89,7 @@ class Events {
       Tell();
       return;
     }
-    FUZZ_CHECK(delay >= ROPCIE_EVENT_SOON_NS && delay <= ROPCIE_EVENT_LATE_NS);
+    FUZZ_CHECK(delay >= ROPCIE_EVENT_LOOK_NS && delay <= ROPCIE_EVENT_LATE_NS);
     waited_ += delay;
     FUZZ_CHECK(waited_ <= ROPCIE_EVENT_MOST_NS);
     seen_ = held_;

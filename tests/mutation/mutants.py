@@ -207,6 +207,8 @@ MUTANTS = (
            "min_t(u16, 2 * t->pause, ROPCIE_TRIAL_MOST_PAUSE)", "ROPCIE_TRIAL_PAUSE"),
     Mutant("an event that waits although nothing comes", "event_policy.c",
            "p->mode != ROPCIE_EVENT_ADAPTIVE || p->held == p->seen", "p->mode != ROPCIE_EVENT_ADAPTIVE"),
+    Mutant("a burst that is not waited for", "event_policy.c",
+           "max_t(u32, p->delay_ns, ROPCIE_EVENT_LOOK_NS)", "max_t(u32, p->delay_ns, 4000)"),
     Mutant("a full queue that nobody is told of", "event_policy.h",
            "return crowded || (", "return ("),
     Mutant("an index that a process made up", "uring.h",
