@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "fuzz_worker.h"
+
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "fuzz_hook.h"
+
+namespace ropcie {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kPool = 12;  // most objects of a kind and thread
+
+// Numbers that programs use, and a few that they do not.
+template <typename T = uint32_t>
+T Any() {
+  switch (Below(8)) {
+    case 0:
+      return static_cast<T>(Random());
+    case 1:
+      return static_cast<T>(~uint64_t{0});
+    case 2:
+      return static_cast<T>(uint64_t{1} << Below(8 * sizeof(T)));
+    case 3:
+      return static_cast<T>(Below(kFuzzMemory));
+    default:
+      return static_cast<T>(Below(16));
+  }
+}
+
+template <typename T>
+T* Pick(const std::vector<T*>& pool) {
+  return pool.empty() ? nullptr : pool[Below(pool.size())];
+}
+
+// One thread's objects, and what it does with them.
+class Worker {
+ public:
+  Worker(ibv_context* context, uint8_t* memory, uint64_t seed)
+      : context_(context), memory_(memory) {
+    SeedRandom(seed);
+    channel_ = ibv_create_comp_channel(context_);
+    if (channel_ != nullptr) {
+      fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
+    }
+    (void)ibv_query_gid(context_, 1, 0, &gid_);
+  }
+
+  [[noreturn]] void Run() {
+    for (;;) {
+      switch (Below(6)) {
+        case 0:
+          Create();
+          break;
+        case 1:
+          if (OneIn(3)) {
+            Destroy();
+          }
+          break;
+        case 2:
+          Change();
+          break;
+        case 3:
+          Look();
+          break;
+        default:
+          Post();
+      }
+    }
+  }
+
+ private:
+  template <typename T>
+  static void Keep(std::vector<T*>& pool, T* object) {
+    if (object != nullptr) {
+      pool.push_back(object);
+    }
+  }
+  template <typename T, typename F>
+  static void Drop(std::vector<T*>& pool, F destroy) {
+    if (pool.empty()) {
+      return;
+    }
+    const size_t at = Below(pool.size());
+    if (destroy(pool[at]) == 0) {
+      pool.erase(pool.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+
+  uint8_t* Somewhere() { return memory_ + Below(kFuzzMemory); }
+
+  void Create() {
+    ibv_pd* const pd = Pick(pds_);
+    ibv_cq* const cq = Pick(cqs_);
+    switch (Below(9)) {
+      case 0:
+        if (pds_.size() < kPool) {
+          Keep(pds_, ibv_alloc_pd(context_));
+        }
+        break;
+      case 1:
+        if (cqs_.size() < kPool) {
+          Keep(cqs_, ibv_create_cq(context_, Any<uint16_t>(), nullptr, channel_,
+                                   OneIn(8) ? Any<int>() : 0));
+        }
+        break;
+      case 2:
+      case 3:
+        if (pd != nullptr && mrs_.size() < kPool) {
+          Keep(mrs_, ibv_reg_mr_iova2(
+                         pd, OneIn(16) ? nullptr : Somewhere(),
+                         OneIn(8) ? Any<size_t>() : Below(16 * kPage),
+                         OneIn(4) ? Any<uint64_t>()
+                                  : reinterpret_cast<uintptr_t>(Somewhere()),
+                         OneIn(4) ? Any() : AnyAccess()));
+        }
+        break;
+      case 4:
+      case 5:
+        if (pd != nullptr && cq != nullptr && qps_.size() < kPool) {
+          CreateQp(pd, cq);
+        }
+        break;
+      case 6:
+        if (pd != nullptr && srqs_.size() < kPool) {
+          ibv_srq_init_attr init{};
+          init.attr.max_wr = OneIn(8) ? Any() : Below(64);
+          init.attr.max_sge = OneIn(8) ? Any() : Below(4);
+          Keep(srqs_, ibv_create_srq(pd, &init));
+        }
+        break;
+      case 7:
+        if (pd != nullptr && mws_.size() < kPool) {
+          Keep(mws_, ibv_alloc_mw(pd, static_cast<ibv_mw_type>(Below(3))));
+        }
+        break;
+      default:
+        if (pd != nullptr && ahs_.size() < kPool) {
+          ibv_ah_attr attr = Address();
+          Keep(ahs_, ibv_create_ah(pd, &attr));
+        }
+    }
+  }
+
+  void CreateQp(ibv_pd* pd, ibv_cq* cq) {
+    ibv_qp_init_attr init{};
+    init.send_cq = cq;
+    init.recv_cq = Pick(cqs_);
+    init.srq = OneIn(4) ? Pick(srqs_) : nullptr;
+    init.cap.max_send_wr = OneIn(8) ? Any() : Below(64);
+    init.cap.max_recv_wr = OneIn(8) ? Any() : Below(64);
+    init.cap.max_send_sge = OneIn(8) ? Any() : Below(4);
+    init.cap.max_recv_sge = OneIn(8) ? Any() : Below(4);
+    init.cap.max_inline_data = OneIn(8) ? Any() : Below(256);
+    init.qp_type =
+        OneIn(8) ? static_cast<ibv_qp_type>(Any<uint8_t>())
+                 : std::array{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}[Below(3)];
+    init.sq_sig_all = static_cast<int>(Below(2));
+    ibv_qp* const qp = ibv_create_qp(pd, &init);
+    Keep(qps_, qp);
+    if (qp != nullptr && !OneIn(4)) {
+      Connect(qp, OneIn(2) ? qp : Pick(qps_));
+    }
+  }
+
+  static unsigned int AnyAccess() {
+    auto access = static_cast<unsigned int>(Below(16));
+    access |= OneIn(4) ? IBV_ACCESS_ON_DEMAND : 0;
+    access |= OneIn(4) ? IBV_ACCESS_MW_BIND : 0;
+    return access | (OneIn(2) ? IBV_ACCESS_LOCAL_WRITE : 0);
+  }
+
+  ibv_ah_attr Address() {
+    ibv_ah_attr attr{};
+    attr.is_global = 1;
+    attr.port_num = OneIn(16) ? Any<uint8_t>() : 1;
+    attr.grh.dgid = gid_;
+    attr.grh.hop_limit = 1;
+    if (OneIn(8)) {
+      attr.grh.dgid.raw[Below(16)] = Any<uint8_t>();
+      attr.grh.sgid_index = Any<uint8_t>();
+    }
+    return attr;
+  }
+
+  // To RTS, of its type, and to that queue pair of the same device.
+  void Connect(ibv_qp* qp, const ibv_qp* peer) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = static_cast<unsigned int>(Below(16));
+    attr.qkey = 1;
+    const bool ud = qp->qp_type == IBV_QPT_UD;
+    const bool rc = qp->qp_type == IBV_QPT_RC;
+    (void)ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                            (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = peer->qp_num;
+    attr.max_dest_rd_atomic = static_cast<uint8_t>(Below(5));
+    attr.min_rnr_timer = 1;
+    attr.ah_attr = Address();
+    (void)ibv_modify_qp(
+        qp, &attr,
+        IBV_QP_STATE |
+            (ud ? 0
+                : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                      IBV_QP_RQ_PSN |
+                      (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER
+                          : 0)));
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 8;
+    attr.retry_cnt = static_cast<uint8_t>(Below(8));
+    attr.rnr_retry = static_cast<uint8_t>(Below(8));
+    attr.max_rd_atomic = static_cast<uint8_t>(Below(5));
+    (void)ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_SQ_PSN |
+                            (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+                                : 0));
+  }
+
+  void Destroy() {
+    switch (Below(7)) {
+      case 0:
+        Drop(qps_, ibv_destroy_qp);
+        break;
+      case 1:
+        Drop(mrs_, ibv_dereg_mr);
+        break;
+      case 2:
+        Drop(srqs_, ibv_destroy_srq);
+        break;
+      case 3:
+        Drop(mws_, ibv_dealloc_mw);
+        break;
+      case 4:
+        Drop(ahs_, ibv_destroy_ah);
+        break;
+      case 5:
+        // It would wait for events that nobody acknowledges.
+        if (channel_ == nullptr) {
+          Drop(cqs_, ibv_destroy_cq);
+        }
+        break;
+      default:
+        Drop(pds_, ibv_dealloc_pd);
+    }
+  }
+
+  void Change() {
+    ibv_qp* const qp = Pick(qps_);
+    switch (Below(7)) {
+      case 0:
+        if (ibv_cq* const cq = Pick(cqs_)) {
+          (void)ibv_resize_cq(cq, Any<uint16_t>());
+        }
+        break;
+      case 1:
+        if (ibv_srq* const srq = Pick(srqs_)) {
+          ibv_srq_attr attr{Any<uint16_t>(), 0, Any<uint16_t>()};
+          (void)ibv_modify_srq(srq, &attr, static_cast<int>(Below(4)));
+        }
+        break;
+      case 2:
+        if (ibv_mr* const mr = Pick(mrs_)) {
+          (void)ibv_rereg_mr(mr, static_cast<int>(Below(8)), Pick(pds_),
+                             Somewhere(), Below(16 * kPage),
+                             static_cast<int>(AnyAccess()));
+        }
+        break;
+      case 3:
+        if (qp != nullptr) {
+          ibv_qp_attr attr{};
+          auto* const bytes = reinterpret_cast<uint8_t*>(&attr);
+          for (size_t i = 0; i + 4 <= sizeof(attr); i += 4) {
+            const uint32_t word = Any();
+            std::memcpy(bytes + i, &word, sizeof(word));
+          }
+          (void)ibv_modify_qp(qp, &attr, Any<int>() | IBV_QP_STATE);
+        }
+        break;
+      case 4:
+        if (qp != nullptr) {
+          ibv_qp_attr attr{};
+          attr.qp_state = static_cast<ibv_qp_state>(Below(8));
+          (void)ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+          if (OneIn(2)) {
+            attr.qp_state = IBV_QPS_RESET;
+            (void)ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+            Connect(qp, Pick(qps_));
+          }
+        }
+        break;
+      case 5:
+        if (qp != nullptr) {
+          ibv_gid group = gid_;
+          group.raw[0] = OneIn(4) ? Any<uint8_t>() : 0xff;
+          (void)(OneIn(2) ? ibv_attach_mcast(qp, &group, 0)
+                          : ibv_detach_mcast(qp, &group, 0));
+        }
+        break;
+      default:
+        ChangeMemory();
+    }
+  }
+
+  // What is registered goes, or becomes something else.
+  void ChangeMemory() {
+    uint8_t* const at = memory_ + Below(kFuzzMemory / kPage) * kPage;
+    switch (Below(3)) {
+      case 0:
+        (void)madvise(at, kPage, MADV_DONTNEED);
+        break;
+      case 1:
+        (void)mmap(at, kPage, OneIn(3) ? PROT_READ : PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        break;
+      default:
+        if (ibv_pd* const pd = Pick(pds_)) {
+          ibv_sge sge = AnySge();
+          (void)ibv_advise_mr(pd, static_cast<ibv_advise_mr_advice>(Below(3)),
+                              static_cast<uint32_t>(Below(2)), &sge, 1);
+        }
+    }
+  }
+
+  void Look() {
+    std::array<ibv_wc, 8> wcs{};
+    if (ibv_cq* const cq = Pick(cqs_)) {
+      (void)ibv_poll_cq(cq, static_cast<int>(Below(wcs.size())), wcs.data());
+      if (OneIn(4)) {
+        (void)ibv_req_notify_cq(cq, static_cast<int>(Below(2)));
+      }
+    }
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    ibv_srq_attr srq_attr{};
+    ibv_device_attr_ex device{};
+    ibv_cq* cq = nullptr;
+    void* user = nullptr;
+    switch (Below(6)) {
+      case 0:
+        if (ibv_qp* const qp = Pick(qps_)) {
+          (void)ibv_query_qp(qp, &attr, Any<int>(), &init);
+        }
+        break;
+      case 1:
+        if (ibv_srq* const srq = Pick(srqs_)) {
+          (void)ibv_query_srq(srq, &srq_attr);
+        }
+        break;
+      case 2:
+        (void)ibv_query_device_ex(context_, nullptr, &device);
+        break;
+      case 3:
+        if (channel_ != nullptr) {
+          (void)ibv_get_cq_event(channel_, &cq, &user);
+        }
+        break;
+      case 4:
+        if (ibv_context* const other = ibv_open_device(context_->device)) {
+          ibv_close_device(other);
+        }
+        break;
+      default:
+        break;
+    }
+  }
+
+  ibv_sge AnySge() {
+    const ibv_mr* const mr = Pick(mrs_);
+    ibv_sge sge{};
+    sge.addr = reinterpret_cast<uintptr_t>(Somewhere());
+    sge.length = OneIn(8) ? Any() : static_cast<uint32_t>(Below(kPage));
+    if (mr != nullptr) {
+      sge.lkey = OneIn(16) ? Any() : mr->lkey;
+      if (!OneIn(4) && mr->length != 0) {
+        sge.addr = reinterpret_cast<uintptr_t>(mr->addr) + Below(mr->length);
+      }
+    }
+    return sge;
+  }
+
+  void Post() {
+    std::array<ibv_sge, 4> sges{AnySge(), AnySge(), AnySge(), AnySge()};
+    ibv_qp* const qp = Pick(qps_);
+    if (qp == nullptr) {
+      return;
+    }
+    if (OneIn(3)) {
+      ibv_recv_wr wr{};
+      ibv_recv_wr* bad = nullptr;
+      wr.wr_id = Random();
+      wr.sg_list = sges.data();
+      wr.num_sge = static_cast<int>(Below(4));
+      ibv_srq* const srq = Pick(srqs_);
+      (void)(srq != nullptr && OneIn(2) ? ibv_post_srq_recv(srq, &wr, &bad)
+                                        : ibv_post_recv(qp, &wr, &bad));
+      return;
+    }
+    std::array<ibv_send_wr, 3> wrs{};
+    for (size_t i = 0; i < wrs.size(); ++i) {
+      ibv_send_wr& wr = wrs[i];
+      const ibv_mr* const mr = Pick(mrs_);
+      const ibv_sge remote = AnySge();
+      wr.next = i + 1 < wrs.size() && OneIn(2) ? &wrs[i + 1] : nullptr;
+      wr.wr_id = Random();
+      wr.sg_list = sges.data();
+      wr.num_sge = static_cast<int>(Below(4));
+      wr.opcode = static_cast<ibv_wr_opcode>(Below(OneIn(8) ? 256 : 12));
+      wr.send_flags = OneIn(8) ? Any() : static_cast<unsigned int>(Below(16));
+      if (qp->qp_type == IBV_QPT_UD) {
+        wr.wr.ud.ah = Pick(ahs_);
+        wr.wr.ud.remote_qpn = OneIn(2) ? qp->qp_num : Any();
+        wr.wr.ud.remote_qkey = 1;
+        if (wr.wr.ud.ah == nullptr) {
+          return;
+        }
+      } else if (wr.opcode == IBV_WR_BIND_MW) {
+        wr.bind_mw.mw = Pick(mws_);
+        wr.bind_mw.rkey = Any();
+        if (mr == nullptr || wr.bind_mw.mw == nullptr) {
+          return;
+        }
+        wr.bind_mw.bind_info = {Pick(mrs_), remote.addr, remote.length,
+                                AnyAccess()};
+      } else {
+        wr.wr.atomic = {remote.addr & ~uint64_t{7}, Any(), Any(),
+                        mr != nullptr && !OneIn(8) ? mr->rkey : Any()};
+      }
+    }
+    ibv_send_wr* bad = nullptr;
+    (void)ibv_post_send(qp, wrs.data(), &bad);
+  }
+
+  ibv_context* context_;
+  uint8_t* memory_;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_gid gid_{};
+  std::vector<ibv_pd*> pds_;
+  std::vector<ibv_cq*> cqs_;
+  std::vector<ibv_mr*> mrs_;
+  std::vector<ibv_qp*> qps_;
+  std::vector<ibv_srq*> srqs_;
+  std::vector<ibv_mw*> mws_;
+  std::vector<ibv_ah*> ahs_;
+};
+
+}  // namespace
+
+void FuzzForever(ibv_context* context, uint8_t* memory, uint64_t seed) {
+  Worker worker(context, memory, seed);
+  // Fault injection, where a kernel has it and it is on, is for this thread.
+  std::ofstream("/proc/thread-self/make-it-fail") << 1;
+  worker.Run();
+}
+
+}  // namespace ropcie
