@@ -43,9 +43,11 @@ static inline void ropcie_link_wmb(bool write_combining)
 
 /*
  * A variable of which only what was written is read, and that is too big to be
- * zeroed for each record, as kernels with CONFIG_INIT_STACK_ALL_ZERO do.
+ * zeroed for each record, as kernels with CONFIG_INIT_STACK_ALL_ZERO do. Those that
+ * fill it with a pattern are there to find who is wrong.
  */
-#if __has_attribute(__uninitialized__)
+#if __has_attribute(__uninitialized__) && \
+	!defined(CONFIG_INIT_STACK_ALL_PATTERN)
 #define ROPCIE_UNINIT __attribute__((__uninitialized__))
 #else
 #define ROPCIE_UNINIT
