@@ -3,18 +3,29 @@
 
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
+#include <ropcie-abi.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <list>
+#include <optional>
 #include <random>
+#include <span>
 #include <vector>
+
+#include "leak.h"
 
 namespace ropcie {
 namespace {
@@ -22,110 +33,73 @@ namespace {
 thread_local std::mt19937_64 generator;
 std::atomic<size_t> one_in{0};
 
-// Bytes that a call may read or write, as they were before it.
-struct Buffer {
-  uint8_t* begin;
-  std::vector<uint8_t> before;
+// Memory of this process that a call may write to, wherever that is: an address
+// that was changed may be nobody's.
+std::vector<uint8_t> Read(uint64_t address, size_t length) {
+  std::vector<uint8_t> bytes(length);
+  iovec to{bytes.data(), length};
+  // The kernel's structures have pointers as numbers.
+  iovec from{
+      reinterpret_cast<void*>(address),  // NOLINT(performance-no-int-to-ptr)
+      length};
+  const ssize_t got = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+  bytes.resize(got < 0 ? 0 : static_cast<size_t>(got));
+  return bytes;
+}
+
+// All of it, as it was before the call. errno stays.
+class Watch {
+ public:
+  explicit Watch(const char* call, size_t step = sizeof(uint64_t))
+      : call_(call), step_(step) {}
+
+  void Add(uint64_t address, size_t length) {
+    if (length != 0) {
+      buffers_.push_back({address, Read(address, length)});
+    }
+  }
+  void Add(const void* begin, size_t length) {
+    Add(reinterpret_cast<uintptr_t>(begin), length);
+  }
+
+  void CheckNothingLeaks() const {
+    const int error = errno;
+    for (const Buffer& buffer : buffers_) {
+      const std::vector<uint8_t> now =
+          Read(buffer.address, buffer.before.size());
+      Check(buffer.before, now);
+    }
+    errno = error;
+  }
+
+  void Check(std::span<const uint8_t> before,
+             std::span<const uint8_t> now) const {
+    const std::optional<size_t> at =
+        FindLeak(before.first(now.size()), now, step_);
+    if (!at) {
+      return;
+    }
+    std::fprintf(stderr, "LEAK: %s wrote, at byte %zu of %zu:", call_, *at,
+                 now.size());
+    for (size_t i = *at; i < std::min(*at + 16, now.size()); ++i) {
+      std::fprintf(stderr, " %02x", now[i]);
+    }
+    std::fprintf(stderr, "\n");
+    _exit(kLeak);
+  }
+
+ private:
+  struct Buffer {
+    uint64_t address;
+    std::vector<uint8_t> before;
+  };
+
+  const char* call_;
+  size_t step_;
+  std::vector<Buffer> buffers_;
 };
 
-Buffer Remember(void* begin, size_t length) {
-  auto* const bytes = static_cast<uint8_t*>(begin);
-  return {bytes, {bytes, bytes + length}};
-}
-
-// What the allocators of a kernel with slub_debug=P or page_poison=1 leave, and
-// addresses of its memory.
-bool IsOfTheKernel(uint64_t word) {
-  constexpr uint64_t kDirectMap = 0xffff888000000000;
-  constexpr uint64_t kEndOfVmalloc = 0xffffe90000000000;
-  return word == 0x6b6b6b6b6b6b6b6b || word == 0x5a5a5a5a5a5a5a5a ||
-         word == 0xaaaaaaaaaaaaaaaa ||
-         (word >= kDirectMap && word < kEndOfVmalloc);
-}
-
-void CheckNothingLeaks(const Buffer& buffer, const char* call) {
-  for (size_t i = 0; i + sizeof(uint64_t) <= buffer.before.size();
-       i += sizeof(uint32_t)) {
-    uint64_t now = 0;
-    std::memcpy(&now, buffer.begin + i, sizeof(now));
-    if (IsOfTheKernel(now) &&
-        std::memcmp(&now, buffer.before.data() + i, sizeof(now)) != 0) {
-      std::fprintf(stderr, "LEAK: %s wrote 0x%llx at byte %zu of %zu\n", call,
-                   static_cast<unsigned long long>(now), i,
-                   buffer.before.size());
-      _exit(kLeak);
-    }
-  }
-}
-
-bool ChangeThis() {
-  const size_t calls = one_in.load(std::memory_order_relaxed);
-  return calls != 0 && OneIn(calls);
-}
-
-void ChangeBytes(uint8_t* bytes, size_t length) {
-  for (size_t n = Below(3) + 1; n != 0 && length >= sizeof(uint16_t); --n) {
-    const size_t width = length < 4 ? 2 : length < 8 || OneIn(2) ? 4 : 8;
-    uint8_t* const at = bytes + Below(length / width) * width;
-    uint64_t word = 0;
-    std::memcpy(&word, at, width);
-    word = Changed(word);
-    std::memcpy(at, &word, width);
-  }
-}
-
-// The attributes of an ioctl lie behind its header; those of more than eight
-// bytes lie elsewhere.
-int VerbsIoctl(int fd, ib_uverbs_ioctl_hdr* original) {
-  const size_t length = original->length;
-  if (length < sizeof(*original)) {
-    return static_cast<int>(syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, original));
-  }
-  std::vector<uint64_t> copy((length + 7) / 8);
-  auto* const header = reinterpret_cast<ib_uverbs_ioctl_hdr*>(copy.data());
-  std::memcpy(header, original, length);
-  std::list<Buffer> buffers;
-  std::list<std::vector<uint8_t>> changed;
-  const bool change = ChangeThis();
-  for (size_t i = 0; i < header->num_attrs; ++i) {
-    ib_uverbs_attr& attr = header->attrs[i];
-    if (attr.len <= sizeof(attr.data)) {
-      continue;
-    }
-    // The kernel's structures have pointers as numbers.
-    auto* const memory =
-        reinterpret_cast<uint8_t*>(  // NOLINT(performance-no-int-to-ptr)
-            attr.data);
-    buffers.push_back(Remember(memory, attr.len));
-    if (change && OneIn(3)) {
-      changed.emplace_back(memory, memory + attr.len);
-      ChangeBytes(changed.back().data(), attr.len);
-      attr.data = reinterpret_cast<uintptr_t>(changed.back().data());
-      buffers.back() = Remember(changed.back().data(), attr.len);
-    }
-  }
-  if (change && (buffers.empty() || OneIn(2))) {
-    ChangeBytes(reinterpret_cast<uint8_t*>(header), length);
-  }
-  const int result =
-      static_cast<int>(syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, header));
-  const int error = errno;
-  for (const Buffer& buffer : buffers) {
-    CheckNothingLeaks(buffer, "an ioctl");
-  }
-  std::memcpy(original, header, length);
-  errno = error;
-  return result;
-}
-
-}  // namespace
-
-void SeedRandom(uint64_t seed) { generator.seed(seed); }
-uint64_t Random() { return generator(); }
-size_t Below(size_t bound) { return Random() % bound; }
-bool OneIn(size_t n) { return Below(n) == 0; }
-
-uint64_t Changed(uint64_t word) {
+uint64_t ChangedSomehow(uint64_t word) {
   constexpr size_t kNear = 16;
   switch (Below(7)) {
     case 0:
@@ -145,6 +119,120 @@ uint64_t Changed(uint64_t word) {
   }
 }
 
+bool ChangeThis() {
+  const size_t calls = one_in.load(std::memory_order_relaxed);
+  return calls != 0 && OneIn(calls);
+}
+
+void ChangeBytes(uint8_t* bytes, size_t length) {
+  for (size_t n = Below(3) + 1; n != 0 && length >= sizeof(uint16_t); --n) {
+    const size_t width = length < 4 ? 2 : length < 8 || OneIn(2) ? 4 : 8;
+    uint8_t* const at = bytes + Below(length / width) * width;
+    uint64_t word = 0;
+    std::memcpy(&word, at, width);
+    word = Changed(word);
+    std::memcpy(at, &word, width);
+  }
+}
+
+// The attributes of an ioctl lie behind its header. What the kernel gives of
+// one is in the attribute itself, or where that says: what looks like an
+// address but is a number does no harm.
+int VerbsIoctl(int fd, ib_uverbs_ioctl_hdr* original) {
+  const size_t length = original->length;
+  if (length < sizeof(*original)) {
+    return static_cast<int>(syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, original));
+  }
+  std::vector<uint64_t> copy((length + 7) / 8);
+  auto* const header = reinterpret_cast<ib_uverbs_ioctl_hdr*>(copy.data());
+  std::memcpy(header, original, length);
+  const size_t room = (length - sizeof(*header)) / sizeof(ib_uverbs_attr);
+  const std::span<ib_uverbs_attr> attrs(
+      header->attrs, std::min<size_t>(header->num_attrs, room));
+  std::list<std::vector<uint8_t>> changed;
+  const bool change = ChangeThis();
+  for (ib_uverbs_attr& attr : attrs) {
+    if (change && attr.len > sizeof(attr.data) && OneIn(3)) {
+      changed.push_back(Read(attr.data, attr.len));
+      changed.back().resize(attr.len);
+      ChangeBytes(changed.back().data(), changed.back().size());
+      attr.data = reinterpret_cast<uintptr_t>(changed.back().data());
+    }
+  }
+  if (change && (changed.empty() || OneIn(2))) {
+    ChangeBytes(reinterpret_cast<uint8_t*>(header), length);
+  }
+  Watch watch("an ioctl");
+  watch.Add(header, length);
+  for (const ib_uverbs_attr& attr : attrs) {
+    watch.Add(attr.data, attr.len);
+  }
+  const int result =
+      static_cast<int>(syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, header));
+  watch.CheckNothingLeaks();
+  const int error = errno;
+  std::memcpy(original, header, length);
+  errno = error;
+  return result;
+}
+
+// A command of old: a header, where the answer goes, and the rest.
+ssize_t WriteCommand(int fd, const uint8_t* command, size_t length) {
+  ib_uverbs_cmd_hdr header{};
+  ib_uverbs_ex_cmd_hdr more{};
+  uint64_t response = 0;
+  std::memcpy(&header, command, sizeof(header));
+  std::memcpy(&response, command + sizeof(header), sizeof(response));
+  Watch watch("a command");
+  if ((header.command & IB_USER_VERBS_CMD_FLAG_EXTENDED) == 0) {
+    watch.Add(response, header.out_words * sizeof(uint32_t));
+  } else if (length >= sizeof(header) + sizeof(more)) {
+    std::memcpy(&more, command + sizeof(header), sizeof(more));
+    watch.Add(response, (size_t{header.out_words} + more.provider_out_words) *
+                            sizeof(uint64_t));
+  }
+  // This one has no answer, so RoPCIe's has an address of its own.
+  constexpr size_t kResize = sizeof(header) + sizeof(ib_uverbs_modify_srq);
+  ropcie_abi_resize_srq_req resize{};
+  if (header.command == IB_USER_VERBS_CMD_MODIFY_SRQ &&
+      length >= kResize + sizeof(resize)) {
+    std::memcpy(&resize, command + kResize, sizeof(resize));
+    watch.Add(resize.resp, sizeof(ropcie_abi_create_queue_resp));
+  }
+  const ssize_t result = syscall(SYS_write, fd, command, length);
+  watch.CheckNothingLeaks();
+  return result;
+}
+
+}  // namespace
+
+void SeedRandom(uint64_t seed) { generator.seed(seed); }
+uint64_t Random() {
+  uint64_t word = 0;
+  do {
+    word = generator();
+  } while (MightLookLeaked(word));
+  return word;
+}
+size_t Below(size_t bound) { return Random() % bound; }
+bool OneIn(size_t n) { return Below(n) == 0; }
+
+uint64_t Changed(uint64_t word) {
+  const uint64_t changed = ChangedSomehow(word);
+  return MightLookLeaked(changed) ? Random() : changed;
+}
+
+void CheckMapping(const void* begin, size_t length) {
+  constexpr size_t kPiece = 1 << 16;
+  const std::vector<uint8_t> zeros(std::min(kPiece, length));
+  const Watch watch("the kernel");
+  const auto* const bytes = static_cast<const uint8_t*>(begin);
+  for (size_t at = 0; at < length; at += kPiece) {
+    watch.Check(zeros, Read(reinterpret_cast<uintptr_t>(bytes + at),
+                            std::min(kPiece, length - at)));
+  }
+}
+
 void ChangeOneCallIn(size_t calls) { one_in = calls; }
 
 }  // namespace ropcie
@@ -161,17 +249,44 @@ extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
   return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
 }
 
-// Commands of old are written: a header, where the answer goes, and the rest.
 extern "C" ssize_t write(int fd, const void* buf, size_t n) {
-  ib_uverbs_cmd_hdr header{};
-  if (fd <= STDERR_FILENO || n < sizeof(header) + sizeof(uint64_t) ||
-      !ropcie::ChangeThis()) {
+  if (fd <= STDERR_FILENO || n < sizeof(ib_uverbs_cmd_hdr) + sizeof(uint64_t)) {
     return syscall(SYS_write, fd, buf, n);
   }
-  std::vector<uint8_t> copy(n);
-  std::memcpy(copy.data(), buf, n);
-  std::memcpy(&header, buf, sizeof(header));
-  ropcie::ChangeBytes(copy.data(), n);
-  // The answer is longer than asked for, if it was that word.
-  return syscall(SYS_write, fd, copy.data(), n);
+  const auto* const bytes = static_cast<const uint8_t*>(buf);
+  std::vector<uint8_t> copy(bytes, bytes + n);
+  if (ropcie::ChangeThis()) {
+    ropcie::ChangeBytes(copy.data(), n);
+  }
+  return ropcie::WriteCommand(fd, copy.data(), n);
+}
+
+// Events.
+extern "C" ssize_t read(int fd, void* buf, size_t nbytes) {
+  ropcie::Watch watch("read");
+  watch.Add(buf, nbytes);
+  const ssize_t result = syscall(SYS_read, fd, buf, nbytes);
+  watch.CheckNothingLeaks();
+  return result;
+}
+
+// Netlink, whose words of eight bytes are at multiples of four.
+extern "C" ssize_t recv(int fd, void* buf, size_t n, int flags) {
+  ropcie::Watch watch("recv", sizeof(uint32_t));
+  watch.Add(buf, n);
+  const ssize_t result =
+      syscall(SYS_recvfrom, fd, buf, n, flags, nullptr, nullptr);
+  watch.CheckNothingLeaks();
+  return result;
+}
+
+extern "C" void* mmap(void* addr, size_t len, int prot, int flags, int fd,
+                      off_t offset) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): so the system call has it
+  auto* const begin = reinterpret_cast<void*>(
+      syscall(SYS_mmap, addr, len, prot, flags, fd, offset));
+  if (begin != MAP_FAILED && fd >= 0 && (flags & MAP_SHARED) != 0) {
+    ropcie::CheckMapping(begin, len);
+  }
+  return begin;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fuzz_hook.h"
+#include "nldev.h"
 
 namespace ropcie {
 namespace {
@@ -52,6 +53,7 @@ class Worker {
     if (channel_ != nullptr) {
       fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
     }
+    fcntl(context_->async_fd, F_SETFL, O_NONBLOCK);
     (void)ibv_query_gid(context_, 1, 0, &gid_);
   }
 
@@ -101,7 +103,7 @@ class Worker {
   void Create() {
     ibv_pd* const pd = Pick(pds_);
     ibv_cq* const cq = Pick(cqs_);
-    switch (Below(9)) {
+    switch (Below(10)) {
       case 0:
         if (pds_.size() < kPool) {
           Keep(pds_, ibv_alloc_pd(context_));
@@ -143,12 +145,32 @@ class Worker {
           Keep(mws_, ibv_alloc_mw(pd, static_cast<ibv_mw_type>(Below(3))));
         }
         break;
-      default:
+      case 8:
         if (pd != nullptr && ahs_.size() < kPool) {
           ibv_ah_attr attr = Address();
           Keep(ahs_, ibv_create_ah(pd, &attr));
         }
+        break;
+      default:
+        CreateDm(pd);
     }
+  }
+
+  void CreateDm(ibv_pd* pd) {
+    if (dms_.size() < kPool) {
+      ibv_alloc_dm_attr attr{OneIn(8) ? Any<size_t>() : Below(4 * kPage),
+                             OneIn(8) ? Any() : 0, 0};
+      Keep(dms_, ibv_alloc_dm(context_, &attr));
+    }
+    ibv_dm* const dm = Pick(dms_);
+    if (dm == nullptr) {
+      return;
+    }
+    if (pd != nullptr && mrs_.size() < kPool) {
+      Keep(mrs_, ibv_reg_dm_mr(pd, dm, OneIn(2) ? 0 : Any(), Below(4 * kPage),
+                               AnyAccess() | IBV_ACCESS_ZERO_BASED));
+    }
+    (void)ibv_memcpy_to_dm(dm, 4 * Below(kPage), memory_, 4 * Below(64));
   }
 
   void CreateQp(ibv_pd* pd, ibv_cq* cq) {
@@ -231,7 +253,7 @@ class Worker {
   }
 
   void Destroy() {
-    switch (Below(7)) {
+    switch (Below(8)) {
       case 0:
         Drop(qps_, ibv_destroy_qp);
         break;
@@ -252,6 +274,9 @@ class Worker {
         if (channel_ == nullptr) {
           Drop(cqs_, ibv_destroy_cq);
         }
+        break;
+      case 6:
+        Drop(dms_, ibv_free_dm);
         break;
       default:
         Drop(pds_, ibv_dealloc_pd);
@@ -349,7 +374,8 @@ class Worker {
     ibv_device_attr_ex device{};
     ibv_cq* cq = nullptr;
     void* user = nullptr;
-    switch (Below(6)) {
+    ibv_async_event event{};
+    switch (Below(8)) {
       case 0:
         if (ibv_qp* const qp = Pick(qps_)) {
           (void)ibv_query_qp(qp, &attr, Any<int>(), &init);
@@ -372,6 +398,15 @@ class Worker {
         if (ibv_context* const other = ibv_open_device(context_->device)) {
           ibv_close_device(other);
         }
+        break;
+      case 5:
+        if (ibv_get_async_event(context_, &event) == 0) {
+          ibv_ack_async_event(&event);
+        }
+        break;
+      case 6:
+        (void)AskNldev(nldev_, kNldevQuestions[Below(kNldevQuestions.size())],
+                       OneIn(2), static_cast<uint32_t>(Below(4)));
         break;
       default:
         break;
@@ -455,6 +490,8 @@ class Worker {
   std::vector<ibv_srq*> srqs_;
   std::vector<ibv_mw*> mws_;
   std::vector<ibv_ah*> ahs_;
+  std::vector<ibv_dm*> dms_;
+  int nldev_ = OpenNldev();
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -57,8 +58,10 @@ std::vector<Mapping> Queues() {
   return found;
 }
 
-// Writes over the queues. They may go meanwhile, and this process with them.
+// Writes over the queues, and looks what the kernel writes. They may go
+// meanwhile, and this process with them.
 [[noreturn]] void Scribble(uint64_t seed) {
+  constexpr size_t kLook = 1 << 14;
   SeedRandom(seed);
   for (;;) {
     const std::vector<Mapping> queues = Queues();
@@ -69,6 +72,10 @@ std::vector<Mapping> Queues() {
       auto* const word = reinterpret_cast<volatile uint32_t*>(
           queue.begin + Below(reach / 4) * 4);
       *word = static_cast<uint32_t>(Changed(*word));
+    }
+    if (!queues.empty()) {
+      const Mapping& queue = queues[Below(queues.size())];
+      CheckMapping(queue.begin, std::min(queue.length, kLook));
     }
     if (OneIn(200) && !queues.empty()) {
       const Mapping& queue = queues[Below(queues.size())];
