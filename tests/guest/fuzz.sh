@@ -1,16 +1,27 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 1 --link loopback --kernel-args "slub_debug=P page_poison=1 init_on_alloc=0" -- --rounds 25
-# lab-long: --nodes 1 --link loopback --kernel-args "slub_debug=P page_poison=1 init_on_alloc=0" --timeout 7200 -- --rounds 2000
+# lab: --nodes 1 --link loopback --kernel-args "slub_debug=PZ page_poison=1 init_on_alloc=0" -- --rounds 25
+# lab-long: --nodes 1 --link loopback --kernel-args "slub_debug=PZ page_poison=1 init_on_alloc=0" --timeout 7200 -- --rounds 2000
 #
 # Hostile processes (rop_fuzz); arguments are given to it. Memory that the kernel
-# has not filled itself can be told from what comes back. Afterwards nothing of them
-# is left, and the device works.
+# has not filled itself can be told from what comes back: its arguments have slabs and
+# pages filled when they are freed, and not again (Debian: zeroed) when they are
+# allocated. Afterwards nothing of them is left, and the device works.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
 # Processes that spoil their own memory crash, which is nobody's fault but theirs.
 echo 0 >/proc/sys/debug/exception-trace
+
+# That such memory is found where it is given away, and that RoPCIe gives none away.
+insmod "$MODDIR"/*/uverbs_leak.ko || fail "insmod uverbs_leak"
+for hand_over in Y N; do
+	echo $hand_over >/sys/module/ropcie_ntb_if/parameters/hand_over
+	rop_leak --timeout "$patience" || fail "rop_leak ended with status $?"
+	pass "what the kernel gives, with hand_over=$hand_over"
+done
+echo Y >/sys/module/ropcie_ntb_if/parameters/hand_over
+rmmod uverbs_leak || fail "uverbs_leak is in use"
 
 # A process that may not allocate can not close a file on the host for good (9p: the
 # Tclunk of its fid), nor could anybody open one then: the fuzzer sees none. Its root is
