@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "fuzz_hook.h"
 
+#include <dlfcn.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <ropcie-abi.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
@@ -29,6 +31,21 @@
 
 namespace ropcie {
 namespace {
+
+// libc's: that of this file is another. Libraries call that before anything of
+// this file is initialized.
+using SystemCall = long (*)(long, ...);
+constinit std::atomic<SystemCall> libc_syscall{nullptr};
+
+template <typename... Arguments>
+long Kernel(long number, Arguments... arguments) {
+  SystemCall call = libc_syscall.load(std::memory_order_relaxed);
+  if (call == nullptr) {
+    call = reinterpret_cast<SystemCall>(dlsym(RTLD_NEXT, "syscall"));
+    libc_syscall.store(call, std::memory_order_relaxed);
+  }
+  return call(number, arguments...);
+}
 
 thread_local std::mt19937_64 generator;
 std::atomic<size_t> one_in{0};
@@ -141,7 +158,7 @@ void ChangeBytes(uint8_t* bytes, size_t length) {
 int VerbsIoctl(int fd, ib_uverbs_ioctl_hdr* original) {
   const size_t length = original->length;
   if (length < sizeof(*original)) {
-    return static_cast<int>(syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, original));
+    return static_cast<int>(Kernel(SYS_ioctl, fd, RDMA_VERBS_IOCTL, original));
   }
   std::vector<uint64_t> copy((length + 7) / 8);
   auto* const header = reinterpret_cast<ib_uverbs_ioctl_hdr*>(copy.data());
@@ -165,10 +182,13 @@ int VerbsIoctl(int fd, ib_uverbs_ioctl_hdr* original) {
   Watch watch("an ioctl");
   watch.Add(header, length);
   for (const ib_uverbs_attr& attr : attrs) {
-    watch.Add(attr.data, attr.len);
+    // Where RoPCIe tells of a resized SRQ is a number of eight bytes.
+    watch.Add(attr.data, attr.len == sizeof(ropcie_abi_resize_srq_req)
+                             ? sizeof(ropcie_abi_create_queue_resp)
+                             : attr.len);
   }
   const int result =
-      static_cast<int>(syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, header));
+      static_cast<int>(Kernel(SYS_ioctl, fd, RDMA_VERBS_IOCTL, header));
   watch.CheckNothingLeaks();
   const int error = errno;
   std::memcpy(original, header, length);
@@ -191,15 +211,7 @@ ssize_t WriteCommand(int fd, const uint8_t* command, size_t length) {
     watch.Add(response, (size_t{header.out_words} + more.provider_out_words) *
                             sizeof(uint64_t));
   }
-  // This one has no answer, so RoPCIe's has an address of its own.
-  constexpr size_t kResize = sizeof(header) + sizeof(ib_uverbs_modify_srq);
-  ropcie_abi_resize_srq_req resize{};
-  if (header.command == IB_USER_VERBS_CMD_MODIFY_SRQ &&
-      length >= kResize + sizeof(resize)) {
-    std::memcpy(&resize, command + kResize, sizeof(resize));
-    watch.Add(resize.resp, sizeof(ropcie_abi_create_queue_resp));
-  }
-  const ssize_t result = syscall(SYS_write, fd, command, length);
+  const ssize_t result = Kernel(SYS_write, fd, command, length);
   watch.CheckNothingLeaks();
   return result;
 }
@@ -246,12 +258,12 @@ extern "C" int ioctl(int fd, unsigned long request, ...) noexcept {
   if (request == RDMA_VERBS_IOCTL) {
     return ropcie::VerbsIoctl(fd, static_cast<ib_uverbs_ioctl_hdr*>(argument));
   }
-  return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
+  return static_cast<int>(ropcie::Kernel(SYS_ioctl, fd, request, argument));
 }
 
 extern "C" ssize_t write(int fd, const void* buf, size_t n) {
   if (fd <= STDERR_FILENO || n < sizeof(ib_uverbs_cmd_hdr) + sizeof(uint64_t)) {
-    return syscall(SYS_write, fd, buf, n);
+    return ropcie::Kernel(SYS_write, fd, buf, n);
   }
   const auto* const bytes = static_cast<const uint8_t*>(buf);
   std::vector<uint8_t> copy(bytes, bytes + n);
@@ -261,11 +273,29 @@ extern "C" ssize_t write(int fd, const void* buf, size_t n) {
   return ropcie::WriteCommand(fd, copy.data(), n);
 }
 
+// The provider writes commands so, where it may not be cancelled.
+extern "C" long syscall(long sysno, ...) noexcept {
+  std::array<long, 6> more{};
+  va_list arguments;
+  va_start(arguments, sysno);
+  for (long& argument : more) {
+    argument = va_arg(arguments, long);
+  }
+  va_end(arguments);
+  if (sysno == SYS_write) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): so the system call has it
+    return write(static_cast<int>(more[0]), reinterpret_cast<void*>(more[1]),
+                 static_cast<size_t>(more[2]));
+  }
+  return ropcie::Kernel(sysno, more[0], more[1], more[2], more[3], more[4],
+                        more[5]);
+}
+
 // Events.
 extern "C" ssize_t read(int fd, void* buf, size_t nbytes) {
   ropcie::Watch watch("read");
   watch.Add(buf, nbytes);
-  const ssize_t result = syscall(SYS_read, fd, buf, nbytes);
+  const ssize_t result = ropcie::Kernel(SYS_read, fd, buf, nbytes);
   watch.CheckNothingLeaks();
   return result;
 }
@@ -275,7 +305,7 @@ extern "C" ssize_t recv(int fd, void* buf, size_t n, int flags) {
   ropcie::Watch watch("recv", sizeof(uint32_t));
   watch.Add(buf, n);
   const ssize_t result =
-      syscall(SYS_recvfrom, fd, buf, n, flags, nullptr, nullptr);
+      ropcie::Kernel(SYS_recvfrom, fd, buf, n, flags, nullptr, nullptr);
   watch.CheckNothingLeaks();
   return result;
 }
@@ -284,7 +314,7 @@ extern "C" void* mmap(void* addr, size_t len, int prot, int flags, int fd,
                       off_t offset) noexcept {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): so the system call has it
   auto* const begin = reinterpret_cast<void*>(
-      syscall(SYS_mmap, addr, len, prot, flags, fd, offset));
+      ropcie::Kernel(SYS_mmap, addr, len, prot, flags, fd, offset));
   if (begin != MAP_FAILED && fd >= 0 && (flags & MAP_SHARED) != 0) {
     ropcie::CheckMapping(begin, len);
   }

@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +27,8 @@
 namespace ropcie {
 namespace {
 
-constexpr int kNetlink = 31;  // LEAK_NETLINK
+constexpr int kNetlink = 31;     // LEAK_NETLINK
+constexpr uint16_t kBehind = 1;  // LEAK_BEHIND
 const std::string kDirectory = "/sys/kernel/debug/uverbs_leak/";
 
 // In the order of their netlink messages.
@@ -39,9 +41,10 @@ uint64_t AddressOf(Answer& answer) {
   return reinterpret_cast<uintptr_t>(answer.data());
 }
 
-bool AskIoctl(int fd, uint64_t data, uint16_t length) {
+bool AskIoctl(int fd, uint64_t data, uint16_t length, uint16_t method = 0) {
   ib_uverbs_ioctl_hdr header{};
   header.length = sizeof(header) + sizeof(ib_uverbs_attr);
+  header.method_id = method;
   header.num_attrs = 1;
   Bytes bytes;
   bytes.Append(header);
@@ -61,6 +64,13 @@ bool AskShort(int fd, int /*kind*/) {
 
 // A number in the attribute itself.
 bool AskNumber(int fd, int /*kind*/) { return AskIoctl(fd, 0, 0); }
+
+// Behind the offset, and an address of a number's length leads to it.
+bool AskResize(int fd, int /*kind*/) {
+  ropcie_abi_create_queue_resp answer{};
+  return AskIoctl(fd, reinterpret_cast<uintptr_t>(&answer), sizeof(uint64_t),
+                  kBehind);
+}
 
 bool Write(int fd, Bytes bytes) {
   const auto size = static_cast<ssize_t>(bytes.size());
@@ -89,13 +99,14 @@ bool AskExtended(int fd, uint16_t words, uint16_t driver_words) {
 bool AskExtendedCore(int fd, int /*kind*/) { return AskExtended(fd, 2, 0); }
 bool AskExtendedDriver(int fd, int /*kind*/) { return AskExtended(fd, 0, 2); }
 
-bool AskResize(int fd, int /*kind*/) {
-  ropcie_abi_create_queue_resp answer{};
+// As the provider makes calls.
+bool AskBySyscall(int fd, int /*kind*/) {
+  Answer answer{};
   Bytes bytes;
-  bytes.Append(ib_uverbs_cmd_hdr{IB_USER_VERBS_CMD_MODIFY_SRQ, 0, 0});
-  bytes.Append(ib_uverbs_modify_srq{});
-  bytes.Append(ropcie_abi_resize_srq_req{reinterpret_cast<uintptr_t>(&answer)});
-  return Write(fd, bytes);
+  bytes.Append(ib_uverbs_cmd_hdr{IB_USER_VERBS_CMD_POLL_CQ, 0, 2});
+  bytes.Append(AddressOf(answer));
+  const auto size = static_cast<long>(bytes.size());
+  return syscall(SYS_write, fd, bytes.data(), bytes.size()) == size;
 }
 
 bool AskRead(int fd, int /*kind*/) {
@@ -124,13 +135,14 @@ struct Way {
   bool (*ask)(int fd, int kind);
 };
 
-constexpr std::array<Way, 10> kWays = {{
+constexpr std::array<Way, 11> kWays = {{
     {"a long attribute", AskLong},
     {"a short attribute", AskShort},
     {"a number", AskNumber},
     {"a command's answer", AskCommand},
     {"an extended command's answer", AskExtendedCore},
     {"the driver's part of it", AskExtendedDriver},
+    {"a command of the provider's", AskBySyscall},
     {"a resized SRQ's", AskResize},
     {"a read", AskRead},
     {"a mapping", AskMapping},

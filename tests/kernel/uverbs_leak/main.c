@@ -34,6 +34,8 @@ MODULE_LICENSE("GPL");
 
 #define LEAK_NETLINK 31
 #define LEAK_SIZE 64
+/* Method of ioctls whose answers go behind the memory that attributes name. */
+#define LEAK_BEHIND 1
 
 enum leak_kind {
 	LEAK_NOTHING,
@@ -134,39 +136,25 @@ static ssize_t leak_read(struct file *file, char __user *to, size_t len,
 static ssize_t leak_write(struct file *file, const char __user *from,
 			  size_t len, loff_t *pos)
 {
-	union {
-		struct {
-			struct ib_uverbs_cmd_hdr hdr;
-			struct ib_uverbs_ex_cmd_hdr ex;
-		};
-		/* Where a resized SRQ of RoPCIe is told. */
-		struct {
-			struct ib_uverbs_cmd_hdr resize_hdr;
-			struct ib_uverbs_modify_srq modify;
-			u64 response;
-		};
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_ex_cmd_hdr ex;
 	} cmd = {};
 	ssize_t written = len;
-	u64 to;
 	int ret;
 
 	if (copy_from_user(&cmd, from, min(len, sizeof(cmd))))
 		return -EFAULT;
-	to = cmd.ex.response;
 	len = cmd.hdr.out_words * 4;
 	if (cmd.hdr.command & IB_USER_VERBS_CMD_FLAG_EXTENDED)
 		len = (cmd.hdr.out_words + cmd.ex.provider_out_words) * 8;
-	if (cmd.hdr.command == IB_USER_VERBS_CMD_MODIFY_SRQ) {
-		to = cmd.response;
-		len = sizeof(u64);
-	}
-	ret = leak_to_user(file, to, len);
+	ret = leak_to_user(file, cmd.ex.response, len);
 	return ret ?: written;
 }
 
 /* What has no length of its own is a number that the attribute gets. */
 static int leak_attr(const struct file *file,
-		     struct ib_uverbs_attr __user *uattr)
+		     struct ib_uverbs_attr __user *uattr, bool behind)
 {
 	struct ib_uverbs_attr attr;
 
@@ -175,7 +163,8 @@ static int leak_attr(const struct file *file,
 	if (!attr.len)
 		return leak_to_user(file, (uintptr_t)&uattr->data,
 				    sizeof(attr.data));
-	return leak_to_user(file, attr.data, attr.len);
+	return leak_to_user(file, attr.data + (behind ? attr.len : 0),
+			    attr.len);
 }
 
 static long leak_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
@@ -189,7 +178,8 @@ static long leak_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	if (copy_from_user(&hdr, uhdr, sizeof(hdr)))
 		return -EFAULT;
 	for (i = 0; i < hdr.num_attrs && !ret; i++)
-		ret = leak_attr(file, &uhdr->attrs[i]);
+		ret = leak_attr(file, &uhdr->attrs[i],
+				hdr.method_id == LEAK_BEHIND);
 	return ret;
 }
 
