@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 1 --link loopback --kernel-args "slub_debug=PZ page_poison=1 init_on_alloc=0" -- --rounds 25
+# lab: --nodes 1 --link loopback --kernel-args "slub_debug=PZ page_poison=1 init_on_alloc=0" -- --rounds 23
 # lab-long: --nodes 1 --link loopback --kernel-args "slub_debug=PZ page_poison=1 init_on_alloc=0" --timeout 7200 -- --rounds 2000
 #
 # Hostile processes (rop_fuzz); arguments are given to it. Memory that the kernel

@@ -182,7 +182,8 @@ void ProveThatLeaksAreFound() {
     found += kind == 0 ? "" : " " + name;
     close(fd);
   }
-  std::cout << "memory of the kernel is found in all answers:" << found << "\n";
+  std::cout << "memory of the kernel is found in all answers:" << found << "\n"
+            << std::flush;  // before it forks
 }
 
 }  // namespace ropcie
