@@ -36,6 +36,9 @@ echo N >/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait
 echo N >/sys/kernel/debug/fail_page_alloc/ignore-gfp-highmem
 echo 0 >/sys/kernel/debug/fail_page_alloc/min-order
 
+modprobe vgem || fail "this kernel has no vgem"
+# Each queue pair has counters of its own, which are allocated when it is connected.
+rdma statistic qp set link "$RDMA_DEV/1" auto type,pid on || fail "no counters for queue pairs"
 mkfifo /tmp/go
 rop_failnth </tmp/go >"$LAB_OUT/fail-nth" 2>&1 &
 program=$!
@@ -50,6 +53,8 @@ fi
 exec 6>&-
 wait "$program" || fail "rop_failnth: $(<"$LAB_OUT/fail-nth")"
 expect_no_user_objects "rop_failnth"
+rdma statistic qp set link "$RDMA_DEV/1" auto off || fail "the counters of queue pairs stay"
+rmmod vgem || fail "vgem is still in use"
 cat "$LAB_OUT/fail-nth"
 rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $?"
 pass "each failure is told or mended, and nothing is left"

@@ -1,0 +1,289 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# lab: --nodes 2 -- 40
+# lab-long: --nodes 2 --timeout 14400 -- 1
+#
+# no-memory.sh [EVERY]: memory is short where no program's verbs ask for it
+# (fail-nth.sh has those): modules that load and probe, the interface, links that
+# come up, connection management, the kernel's own verbs, what runs in interrupts.
+# Of the failures of long calls one of EVERY. Each is told, or done without; afterwards all works.
+# Left out where the kernel has no fault injection, as all but the debug kernel.
+# shellcheck source=tests/guest/lib/rdma.sh
+. "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/modules.sh
+. "$(dirname "$0")/lib/modules.sh"
+
+every=${1:-1}
+some=$(((every + 7) / 8)) # where there are not that many
+faults=/sys/kernel/debug
+said=$LAB_OUT/failcall.$NODE
+state=/sys/kernel/debug/ropcie_ntb_if
+
+[ -e /proc/self/fail-nth ] || {
+	echo "left out: this kernel has no fault injection"
+	exit 0
+}
+
+# knobs NAME VALUE: of both kinds of memory.
+knobs() {
+	local fault
+
+	for fault in failslab fail_page_alloc; do
+		[ ! -e "$faults/$fault/$1" ] || echo "$2" >"$faults/$fault/$1"
+	done
+}
+
+# Linux tells of memory that it does not get, with a trace as a fault of ours would be:
+# it is kept from the console, and what is none of that is shown there afterwards.
+quiet() {
+	dmesg -C
+	echo 2 >/proc/sys/kernel/printk
+}
+
+loud() {
+	echo 8 >/proc/sys/kernel/printk
+	dmesg -c | awk '/vmalloc error|page allocation failure|percpu: allocation failed/ { skip = 80 }
+		skip-- > 0 { if (/<\/TASK>/) skip = 0; next } { skip = 0; print }' >/dev/console
+}
+
+# told: has the kernel said what it could not do?
+told() {
+	dmesg | grep -qE 'error -[0-9]+|: -12$|failed|can not be mapped'
+}
+
+# try N CALL WORD...: in $status what rop_failcall makes of it.
+try() {
+	status=0
+	quiet
+	timeout "$patience" rop_failcall "$@" >"$said" 2>&1 || status=$?
+	calls=$((calls + 1))
+	case $status in
+	0 | 3) ;;
+	1)
+		refused=$((refused + 1))
+		grep -qE 'Cannot allocate memory|Bad address|No buffer space' "$said" ||
+			echo "WRONG: $(<"$said")"
+		;;
+	*) fail "$* ended with status $status: $(<"$said")" ;;
+	esac
+}
+
+# sweep STEP NAME UNDO CALL WORD...: with one failure of STEP, until none is left; UNDO is
+# called each time with the status in $status.
+sweep() {
+	local step=$1 name=$2 undo=$3 first=$((1 + RANDOM % $1))
+	local nth=$first calls=0 refused=0 status=0
+
+	shift 3
+	while [ $status != 3 ]; do
+		try "$nth" "$@"
+		$undo
+		loud
+		nth=$((nth + step))
+	done
+	[ $calls -gt 1 ] || fail "$name: nothing has failed"
+	pass "$name: $calls calls with failures $first, $((first + step)), ..., $refused were refused"
+}
+
+# A module that loads although something failed has its device, or the log says why not.
+check_load() {
+	if [ "$status" = 1 ]; then
+		[ ! -d "/sys/module/$module" ] || fail "$module was refused, and is there"
+		return
+	fi
+	case $module in
+	ntb_hw_ivshmem) device="/sys/bus/pci/drivers/ntb_hw_ivshmem/0000:*" ;;
+	ropcie_ntb_if) device="/sys/bus/ntb/drivers/ropcie_ntb_if/0000:*" ;;
+	ropcie_device) device="/sys/bus/ropcie/devices/*" ;;
+	ropcie) device="/sys/class/infiniband/ropcie*" ;;
+	*) device="/sys/bus/ropcie" ;;
+	esac
+	compgen -G "$device" >/dev/null || told || fail "$module has no device, and nobody says why: $(<"$said")"
+	timeout "$patience" rmmod "$module" || fail "rmmod $module after: $(<"$said")"
+}
+
+modules_load() {
+	local module device params
+
+	unload_modules ntb_hw_ivshmem
+	for module in "${modules[@]}"; do
+		params=
+		[ "$module" != ntb_hw_ivshmem ] || params="${hw_params[*]}"
+		sweep "$every" "$module loads" check_load load "$(echo "$MODDIR"/*/"$module.ko")" "$params"
+		insmod "$(echo "$MODDIR"/*/"$module.ko")" ${params:+$params} || fail "insmod $module"
+	done
+	bring_up
+}
+
+nothing() {
+	:
+}
+
+end_link() {
+	[ ! -e /sys/class/infiniband/lap0 ] || rdma link delete lap0 || fail "lap0 does not go: $(<"$said")"
+}
+
+interface_and_link() {
+	sweep "$some" "$NETDEV goes up" nothing up "$NETDEV"
+	retry "$patience" reachable $((3 - NODE)) || fail "node$((3 - NODE)) does not answer"
+	sweep 1 "a short datagram" nothing send "10.77.0.$((3 - NODE))" 100
+	sweep 1 "a long datagram" nothing send "10.77.0.$((3 - NODE))" 60000
+	ip link add lap type dummy
+	ip link set lap up
+	sweep "$every" "rdma link add" end_link link lap0 lap
+	ip link del lap
+}
+
+end_own() {
+	[ "$status" != 1 ] || grep -q . /sys/kernel/debug/ropcie_ktest/*/result
+}
+
+kernel_verbs() {
+	insmod "$MODDIR/ropcie_ktest/ropcie_ktest.ko" || fail "insmod ropcie_ktest"
+	sweep "$some" "verbs of the kernel" end_own write "/sys/kernel/debug/ropcie_ktest/$RDMA_DEV/own" 8
+	rmmod ropcie_ktest || fail "rmmod ropcie_ktest"
+}
+
+# Those of the kernel's workers that no processor owns: links and tables of GIDs are theirs.
+workers() {
+	pgrep '^kworker/u'
+}
+
+# for_workers FILE VALUE
+for_workers() {
+	local worker
+
+	for worker in $(workers); do
+		echo "$2" 2>/dev/null >"/proc/$worker/$1" || true # it has ended
+	done
+}
+
+# How many of those that $armed lists have had their failure.
+hit_workers() {
+	local worker count=0
+
+	for worker in $armed; do
+		[ "$(cat "/proc/$worker/fail-nth" 2>/dev/null)" != 0 ] || count=$((count + 1))
+	done
+	echo $count
+}
+
+link_is_up() {
+	grep -q 'link up,.* announced' "$state"/*/state &&
+		[ "$(cat "/sys/class/net/$NETDEV/carrier" 2>/dev/null)" = 1 ]
+}
+
+# A link that does not come up for lack of memory comes up when there is some.
+links_come_up() {
+	local nth armed hits=0
+
+	for ((nth = 1; nth <= 16; nth++)); do
+		unbind_from ropcie ropcie
+		quiet
+		armed=$(workers)
+		for_workers fail-nth $nth
+		bind_to ropcie ropcie
+		retry "$patience" link_is_up || fail "the link does not come up after failure $nth of the workers"
+		hits=$((hits + $(hit_workers)))
+		for_workers fail-nth 0
+		loud
+	done
+	[ $hits -ge 8 ] || fail "only $hits failures of the workers"
+	pass "links come up after $hits single failures of the workers"
+
+	unbind_from ropcie ropcie
+	quiet
+	for_workers make-it-fail 1
+	knobs task-filter Y
+	knobs probability 70
+	bind_to ropcie ropcie
+	sleep 3
+	knobs probability 0
+	for_workers make-it-fail 0
+	retry "$patience" link_is_up || fail "the link does not come up when there is memory again"
+	loud
+	pass "a link comes up when there is memory again"
+	# Linux does not try again to enter a GID.
+	rebind ropcie ropcie
+}
+
+# Connections that librdmacm makes, while the workers that make them have too little:
+# they come or not. Each program ends or can be killed.
+connections() {
+	local round worked=0 rounds=$((every > 10 ? 10 : 60))
+
+	knobs task-filter Y
+	quiet
+	for ((round = 0; round < rounds; round++)); do
+		lab-barrier "connection-$round"
+		for worker in $(pgrep '^kworker/'); do
+			echo 1 2>/dev/null >"/proc/$worker/make-it-fail" || true
+		done
+		knobs probability 4
+		if [ "$NODE" = 1 ]; then
+			! timeout -k 5 $((patience / 6)) rping -s -C 3 >/dev/null 2>&1 || worked=$((worked + 1))
+		else
+			sleep 1
+			! timeout -k 5 $((patience / 6 - 2)) rping -c -a "$SERVER" -C 3 >/dev/null 2>&1 || worked=$((worked + 1))
+		fi
+		knobs probability 0
+		expect_no_user_objects "rping, round $round"
+	done
+	loud
+	for worker in $(pgrep '^kworker/'); do
+		echo 0 2>/dev/null >"/proc/$worker/make-it-fail" || true
+	done
+	lab-barrier connections-over
+	pass "connections: $worked of $rounds in spite of failures"
+}
+
+# What runs in interrupts may not wait for memory: traffic goes on without.
+interrupts() {
+	local end pings=0
+
+	start_strict_hog 4
+	lab-barrier interrupts
+	quiet
+	knobs ignore-gfp-wait Y
+	knobs task-filter N
+	knobs probability 10
+	end=$((SECONDS + 10))
+	while [ $SECONDS -lt $end ]; do
+		ping -q -c20 -i0.01 -W1 -s 5000 "10.77.0.$((3 - NODE))" >/dev/null || true
+		pings=$((pings + 20))
+	done
+	knobs probability 0
+	knobs ignore-gfp-wait N
+	loud
+	expect_traffic "failures in interrupts"
+	lab-barrier interrupts-over
+	kill_hog || true # its peer may have been killed first
+	expect_no_user_objects "failures in interrupts"
+	pass "traffic goes on without memory in interrupts, beside $pings pings"
+}
+
+# all_works WHEN
+all_works() {
+	knobs task-filter N
+	lab-barrier "$1"
+	expect_reachable "$1"
+	lab-barrier "$1-reached"
+	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $? after $1"
+	expect_no_user_objects "$1"
+}
+
+knobs verbose 0
+knobs times -1
+knobs ignore-gfp-wait N
+knobs ignore-gfp-highmem N
+knobs min-order 0
+
+for phase in modules_load interface_and_link kernel_verbs links_come_up; do
+	[ "$NODE" != 1 ] || $phase
+	all_works $phase
+done
+for phase in connections interrupts; do
+	$phase
+	all_works $phase
+done
+pass "memory that is not there is told or done without, and afterwards all works"
