@@ -398,11 +398,8 @@ void ropcie_netdev_peer_up(struct net_device *ndev, struct ropcie_peer *peer)
 
 	if (ropcie_peer_is_self(peer))
 		return;
-	to = kzalloc(sizeof(*to), GFP_KERNEL);
-	if (!to) {
-		netdev_err(ndev, "no memory: no Ethernet with this peer\n");
-		return;
-	}
+	/* Nobody would try again while the link is up. */
+	to = kzalloc(sizeof(*to), GFP_KERNEL | __GFP_NOFAIL);
 	to->peer = peer;
 	ether_addr_copy(to->mac, ropcie_peer_mac(peer));
 	ropcie_mq_to_peer(peer, 0, &to->tx);
