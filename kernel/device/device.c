@@ -28,9 +28,8 @@ static void ropcie_device_adapter_added(struct ropcie_adapter_watcher *w,
 	struct ropcie_device *rdev;
 
 	made = kzalloc(sizeof(*made), GFP_KERNEL);
-	if (!made)
-		return;
-	rdev = ropcie_device_add(a, ropcie_adapter_dev(a));
+	rdev = made ? ropcie_device_add(a, ropcie_adapter_dev(a)) :
+		      ERR_PTR(-ENOMEM);
 	if (IS_ERR(rdev)) {
 		dev_err(ropcie_adapter_dev(a), "no RoPCIe device for %s: %ld\n",
 			ropcie_adapter_name(a), PTR_ERR(rdev));
