@@ -230,8 +230,12 @@ static int peer_connect(struct ropcie_peer *peer)
 		ret = ropcie_lane_open(&peer->lane[i], &peer->link.offer,
 				       peer->link.own.w[ROPCIE_LW_EPOCH],
 				       theirs, peer->link.peer_epoch);
-		if (ret)
+		if (ret) {
+			dev_err_ratelimited(peer->adapter->dev,
+					    "no lanes to peer %u: %d, its link starts again\n",
+					    peer->index, ret);
 			return ret;
+		}
 	}
 	ropcie_dma_start(peer);
 	peer_identify(peer);
