@@ -362,14 +362,27 @@ static void peer_refuse(struct ropcie_peer *peer, const char *why)
 			     "peer %u refused: %s\n", peer->index, why);
 }
 
+/* What the peer did, of which a lane or the user said @error. */
+static const char *peer_offence(int error)
+{
+	switch (error) {
+	case -EBADMSG:
+		return "it sent a malformed record";
+	case -EPROTO:
+		return "it claims to have consumed what was not sent";
+	default:
+		return "it does not give memory back";
+	}
+}
+
 static void peer_protocol_error(struct ropcie_peer *peer, int error)
 {
 	struct ropcie_adapter *a = peer->adapter;
 
 	atomic64_inc(&a->protocol_errors);
 	dev_err_ratelimited(a->dev,
-			    "%pM (peer %u) broke the protocol (%d), its link starts again\n",
-			    peer->mac, peer->index, error);
+			    "%pM (peer %u) broke the protocol: %s, its link starts again\n",
+			    peer->mac, peer->index, peer_offence(error));
 }
 
 /* Return: what there is to do then. */
