@@ -3,10 +3,12 @@
 # lab: --nodes 3 --kernel-args "iomem=relaxed nopat" -- 1
 # lab-long: --nodes 3 --kernel-args "iomem=relaxed nopat" --timeout 3600 -- 50
 #
-# hostile.sh [TURNS [SEED]]: node 1 writes what it likes to the others
-# (rop_hostile), TURNS times, while all have traffic with each other. That of nodes 2
-# and 3 is right all the while. Afterwards node 1 comes back as a good peer, and the
-# others take it, without reloading anything.
+# hostile.sh [TURNS [SEED]]: node 1 writes what it likes to the others (rop_hostile),
+# TURNS times, while all have traffic with each other. That of nodes 2 and 3 is right all
+# the while, not a byte of theirs changes that node 1 has no right to (rop_guarded), their
+# logs say who it is and what it did, not more often than they should, and their processors
+# have rest. Afterwards node 1 comes back as a good peer, and the others take it, without
+# reloading anything.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/modules.sh
@@ -14,16 +16,23 @@
 
 turns=${1:-3}
 seed=${2:-1} # the same on all nodes
+storm_s=3    # at least, and
+storm_bells=500
+flood_s=9    # longer than the kernel counts lines of a kind together
+busy_most=50 # percent of a processor, beyond what it does at rest; but
+busy_ever=90 # what spins leaves nothing
 state=$(compgen -G '/sys/kernel/debug/ropcie_ntb_if/*/state') || fail "no state in debugfs"
+guarded_log=$LAB_OUT/guarded.$NODE
+kernel_log=$LAB_OUT/kernel.$NODE # of this turn
 
-# offences: how often a peer broke the protocol.
-offences() {
-	sed -n 's/^protocol_errors:* *//p' "$state"
+# counter NAME: of this node's adapter.
+counter() {
+	sed -n "s/^$1 //p" "$state"
 }
 
-# offended_since NUMBER: more often than that.
-offended_since() {
-	[ "$(offences)" -gt "$1" ]
+# more_than NAME NUMBER: it has become so.
+more_than() {
+	[ "$(counter "$1")" -gt "$2" ]
 }
 
 # victims COMMAND...: between nodes 2 and 3.
@@ -44,38 +53,166 @@ good_traffic() {
 	rop_sendrecv || fail "rop_sendrecv ended with status $? after the attack"
 }
 
+# Traffic of all nodes with node 1.
+guarded_began() {
+	grep -q '^running' "$guarded_log" || ended "$guarded"
+}
+
+start_guarded() {
+	: >"$guarded_log"
+	rop_guarded --qps 4 --seed "$1" >"$guarded_log" 2>&1 &
+	guarded=$!
+	retry "$patience" guarded_began || true
+	grep -q '^running' "$guarded_log" || fail "rop_guarded does not run: $(<"$guarded_log")"
+}
+
+# It looks what has become of its memory. Node 1 has a process for each of the others.
+stop_guarded() {
+	# shellcheck disable=SC2046 # several
+	kill -TERM $(pgrep -P "$guarded" || echo "$guarded") || true
+	wait "$guarded" || fail "rop_guarded: $(<"$guarded_log")"
+	grep '^guarded' "$guarded_log"
+}
+
+# busy SECONDS: how much of a processor was in use meanwhile, in percent.
+busy() {
+	local begin end
+
+	begin=$(</proc/uptime)
+	sleep "$1"
+	end=$(</proc/uptime)
+	echo "$begin $end $(nproc)" | awk '{ print int(100 * ($5 - ($4 - $2) / ($3 - $1))) }'
+}
+
+# It is not what spins that leaves it alone for two seconds.
+rests() {
+	used=$(busy 2)
+	[ "$used" -lt $((control + busy_most)) ] && [ "$used" -lt $busy_ever ]
+}
+
+# expect_limited TEXT: a kind of line came ten times at most in each five seconds that
+# begin with one (Linux's DEFAULT_RATELIMIT_BURST and _INTERVAL, of which a busy machine's
+# stamps may show a little less). When the first of these began is not known.
+expect_limited() {
+	sed -n "s/^\[ *\([0-9.]*\)\].*$1.*/\1/p" "$kernel_log" | awk '
+		{ at[NR] = $1; begins[NR] = NR <= 11 }
+		END {
+			for (i = 1; i <= NR; i++) {
+				if (!begins[i])
+					continue
+				last = i
+				for (j = i + 1; j <= i + 10 && j <= NR; j++)
+					if (at[j] - at[i] > 4.5)
+						begins[j] = 1
+			}
+			exit NR > last + 9
+		}' || fail "too many lines in the log: $1"
+}
+
+# The log names node 1 and what it did, and nobody else.
+expect_accused() {
+	local said="(it sent a malformed record|it claims to have consumed what was not sent)"
+
+	said="\(peer 0\) broke the protocol: $said, its link starts again"
+	dmesg | sed -n "/hostile.sh: turn $turn\$/,\$p" >"$kernel_log"
+	grep -qE "$mac $said" "$kernel_log" || fail "the log does not say that $mac broke the protocol, and how"
+	! grep 'broke the protocol' "$kernel_log" | grep -vE "$said" || fail "the log says that otherwise"
+	! grep -E '\(peer 1\) lost|peer 1 refused' "$kernel_log" || fail "the link of nodes 2 and 3"
+	expect_limited 'broke the protocol'
+	expect_limited 'link to .* up, '
+	expect_limited 'link to .* lost'
+	expect_limited 'refused: '
+}
+
+# attack STAGE: until the others have had enough.
 attack() {
-	rop_hostile --seed "$((seed + $1))" >"$LAB_OUT/hostile" 2>&1 &
+	rop_hostile --stage "$1" --seed "$((seed + turn))" >"$LAB_OUT/hostile" 2>&1 &
 	hostile=$!
 	retry "$patience" grep -q '^hostile' "$LAB_OUT/hostile" || fail "$(<"$LAB_OUT/hostile")"
-	lab-barrier "attack-$1"
-	lab-barrier "attacked-$1"
+	cat "$LAB_OUT/hostile"
+	lab-barrier "$1-$turn"
+	lab-barrier "$1-over-$turn"
 	kill "$hostile" || fail "rop_hostile has ended: $(<"$LAB_OUT/hostile")"
 	wait "$hostile" || true
 }
 
+# begin STAGE: the kernel's log tells when.
+begin() {
+	echo "hostile.sh: $1" >/dev/kmsg
+	lab-barrier "$1-$turn"
+}
+
+# last SECONDS: until so many since $began.
+last() {
+	while [ $((SECONDS - began)) -lt "$1" ]; do
+		sleep 0.1
+	done
+}
+
+# Doorbells without end or reason do no harm, to nobody's link.
+weather_storm() {
+	local bells losses errors began
+
+	begin storm
+	began=$SECONDS
+	bells=$(counter doorbells_received) losses=$(counter link_losses)
+	errors=$(counter protocol_errors)
+	victims rop_sendrecv --rounds 1 || fail "rop_sendrecv of others ended with status $? in a storm"
+	last $storm_s
+	retry "$patience" more_than doorbells_received $((bells + storm_bells)) || fail "there was no storm"
+	pass "storm: $(($(counter doorbells_received) - bells)) doorbells"
+	[ "$(counter link_losses)" = "$losses" ] || fail "doorbells end links"
+	[ "$(counter protocol_errors)" = "$errors" ] || fail "doorbells are protocol errors"
+	lab-barrier "storm-over-$turn"
+}
+
 defend() {
-	lab-barrier "attack-$1"
-	victims rop_traffic --quick --seed "$((seed + $1))" ||
+	local before
+
+	before=$(counter protocol_errors)
+	begin any
+	victims rop_traffic --quick --seed "$((seed + turn))" ||
 		fail "traffic of others ended with status $? under attack"
-	victims rop_sendrecv || fail "rop_sendrecv of others ended with status $? under attack"
 	# However slow the attacker's host is.
-	retry "$patience" offended_since "$before" || fail "nobody noticed the attack"
-	lab-barrier "attacked-$1"
+	retry "$patience" more_than protocol_errors "$before" || fail "nobody noticed the attack"
+	lab-barrier "any-over-$turn"
+	pass "turn $turn: offended $(($(counter protocol_errors) - before)) times"
+}
+
+# No traffic, but the attack goes on: who was cut off costs next to nothing.
+withstand_flood() {
+	local began before
+
+	before=$(counter protocol_errors)
+	begin flood
+	began=$SECONDS
+	retry "$patience" rests ||
+		fail "$used percent of the processor are used, $control at rest: $(ps -eo cputimes,stat,comm --sort=-cputimes | head)"
+	last $flood_s
+	retry "$patience" more_than protocol_errors "$before" || fail "nobody noticed the flood"
+	pass "flood: offended $(($(counter protocol_errors) - before)) times, $used percent busy ($control at rest)"
+	lab-barrier "flood-over-$turn"
 }
 
 for ((turn = 1; turn <= turns; turn++)); do
-	before=$(offences)
-	start_hog 4
-	lab-barrier "hogs-$turn"
+	echo "hostile.sh: turn $turn" >/dev/kmsg
+	mac=$(sed -n 's/^peer 0: link up, \([0-9a-f:]*\) .*/\1/p' "$state")
+	[ "$NODE" = 1 ] || control=$(busy 1)
+	lab-barrier "rested-$turn"
+	start_guarded "$((seed + turn))"
+	lab-barrier "guarded-$turn"
 	if [ "$NODE" = 1 ]; then
-		echo "seed $((seed + turn))"
-		attack "$turn"
+		attack storm
+		attack any
+		stop_guarded
+		attack flood
 	else
-		defend "$turn"
-		pass "turn $turn: offended $(($(offences) - before)) times"
+		weather_storm
+		defend
+		stop_guarded
+		withstand_flood
+		expect_accused
 	fi
-	kill_hog || true # it has lost its peer
 	expect_no_user_objects "an attack"
 	lab-barrier "peace-$turn"
 	[ "$NODE" != 1 ] || restart

@@ -40,7 +40,7 @@ Options ParseOptions(int argc, char** argv, const std::string& description) {
   app.add_option("--stuck", options.stuck,
                  "rop_odp: only memory of this file, whose pages do not come");
   app.add_option("--stage", options.stage,
-                 "rop_stage: the call that it makes until it ends");
+                 "rop_stage, rop_hostile: what it does until it ends");
   app.add_option("--rounds", options.rounds, "how often; 0: as the test wants");
   app.add_option("--qps", options.qps, "number of queue pairs")
       ->check(CLI::PositiveNumber);

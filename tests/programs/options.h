@@ -23,9 +23,9 @@ struct Options {
   uint64_t sample = 0;    // rop_keys: which cases --quick takes; 0: any
   int timeout_s = 60;     // for each thing that is waited for
   int rounds = 0;         // 0: the program's own number
-  int qps = 100;          // rop_many_qps, rop_hog
+  int qps = 100;          // rop_many_qps, rop_hog, rop_guarded
   std::string stuck;      // rop_odp: a file whose pages do not come
-  std::string stage;      // rop_stage: what it does until the end
+  std::string stage;      // rop_stage, rop_hostile: what it does until the end
   bool quick = false;     // fewer of the large and slow cases
   bool tolerate = false;  // differences from the standard are only printed
   bool peer_may_die = false;

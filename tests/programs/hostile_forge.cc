@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "hostile_forge.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace ropcie {
+namespace {
+
+// A slot without its valid word, as kernel/core/wire.h has it.
+struct Record {
+  uint8_t op;
+  uint8_t flags;
+  uint16_t srqn;
+  uint32_t mq;
+  uint32_t src_qpn;
+  uint32_t psn;
+  uint32_t msg_len;
+  uint32_t frag_len;
+  uint32_t imm;
+  std::array<uint32_t, 7> operands;
+};
+constexpr size_t kRecordWords = 14;
+static_assert(sizeof(Record) == 4 * kRecordWords);
+
+// Operations and flags.
+enum Op : uint8_t {
+  kSend = 1,
+  kAck,
+  kEth,
+  kWrite,
+  kRead,
+  kCas,
+  kFaa,
+  kReadResp,
+  kAtomicResp,
+  kDatagram,
+  kAtomicWrite,
+  kAsk,
+  kGrant,
+  kRevoke,
+  kReturn,
+  kOpEnd
+};
+constexpr uint8_t kFirst = 1;
+constexpr uint8_t kLast = 2;
+constexpr uint8_t kImm = 4;
+constexpr uint8_t kSolicited = 8;
+constexpr uint8_t kAckReq = 16;
+constexpr uint8_t kInv = 32;
+constexpr uint8_t kPlaced = 64;
+
+constexpr uint32_t k24Bits = 0xffffff;
+// In the operands.
+constexpr size_t kRkey = 4;
+constexpr size_t kAddr = 5;
+
+bool IsAnswer(uint8_t op) {
+  return op == kAck || op == kReadResp || op == kAtomicResp || op == kGrant ||
+         op == kRevoke;
+}
+
+bool NamesMemory(const Record& record) {
+  return record.op == kRead || record.op == kCas || record.op == kFaa ||
+         record.op == kAtomicWrite ||
+         (record.op == kWrite && (record.flags & kFirst) != 0);
+}
+
+// What can be seen in the lanes of one victim.
+struct Lanes {
+  std::vector<uint64_t> next;   // valid words
+  std::vector<Record> records;  // of this epoch
+};
+
+Record ReadRecord(const Bar& memory, size_t at) {
+  std::array<uint32_t, kRecordWords> words{};
+  for (size_t i = 0; i < kRecordWords; ++i) {
+    words.at(i) = memory.Read<uint32_t>(at + 4 * i);
+  }
+  Record record{};
+  std::memcpy(&record, words.data(), sizeof(record));
+  return record;
+}
+
+Lanes Look(const Bar& memory, const Victim& victim) {
+  constexpr size_t kMost = 64;  // of each lane
+  Lanes lanes;
+  const auto epoch = memory.Read<uint32_t>(victim.told + 4);
+  for (size_t lane = 0; lane < victim.lanes; ++lane) {
+    const Range slots = victim.SlotsOf(lane);
+    std::vector<std::pair<uint64_t, size_t>> valid;
+    uint64_t last = uint64_t{epoch} << 32;
+    for (size_t at = slots.begin; at < slots.begin + slots.length;
+         at += kSlot) {
+      const auto word = memory.Read<uint64_t>(at + kSlot - 8);
+      if (word >> 32 == epoch) {
+        valid.emplace_back(word, at);
+        last = std::max(last, word);
+      }
+    }
+    const size_t count = std::min(kMost, valid.size());
+    std::partial_sort(valid.begin(),
+                      valid.begin() + static_cast<ptrdiff_t>(count),
+                      valid.end(), std::greater<>());
+    for (size_t i = 0; i < count; ++i) {
+      lanes.records.push_back(ReadRecord(memory, valid[i].second));
+    }
+    lanes.next.push_back(last + 1);
+  }
+  return lanes;
+}
+
+void WriteRecord(const Bar& memory, const Victim& victim, size_t lane,
+                 uint64_t valid, const Record& record) {
+  std::array<uint32_t, kRecordWords> words{};
+  std::memcpy(words.data(), &record, sizeof(record));
+  const size_t to = victim.SlotsOf(lane).begin +
+                    ((valid & ~uint32_t{0}) - 1) % victim.slots * kSlot;
+  for (size_t i = 0; i < kRecordWords; ++i) {
+    memory.Write(to + 4 * i, words.at(i));
+  }
+  memory.Write(to + kSlot - 8, valid);
+}
+
+// Makes up one record.
+class Forger {
+ public:
+  Forger(const std::vector<Record>& seen, Random* random)
+      : random_(random), seen_(seen) {}
+
+  Record Make() {
+    Record record{};
+    switch (Below(random_, 8)) {
+      case 0:
+      case 1:
+        if (!seen_.empty()) {
+          record = Seen();
+          break;
+        }
+        [[fallthrough]];
+      default:
+        record = Likely(static_cast<uint8_t>(1 + Below(random_, kOpEnd - 1)));
+    }
+    // Most are left as they are: what is malformed ends the link.
+    for (size_t n = OneIn(random_, 20) ? 1 + Below(random_, 2) : 0; n != 0;
+         --n) {
+      Spoil(&record);
+    }
+    return record;
+  }
+
+ private:
+  template <typename T, size_t kCount>
+  T Any(const std::array<T, kCount>& values) {
+    return values.at(Below(random_, kCount));
+  }
+  uint32_t Any32() { return static_cast<uint32_t>((*random_)()); }
+  const Record& Seen() { return seen_[Below(random_, seen_.size())]; }
+
+  void Spoil(Record* record) {
+    std::array<uint32_t, kRecordWords> words{};
+    std::memcpy(words.data(), record, sizeof(*record));
+    uint32_t& word = words.at(Below(random_, kRecordWords));
+    word = Changed(word, random_);
+    std::memcpy(record, words.data(), sizeof(*record));
+  }
+
+  // A record of an operation, for a queue pair that has been seen, or is likely
+  // to be there.
+  Record Likely(uint8_t op) {
+    constexpr uint32_t kFirstQpn = 17;  // about that
+    Record record{};
+    record.op = op;
+    uint32_t qpn = kFirstQpn + static_cast<uint32_t>(Below(random_, 48));
+    record.src_qpn = qpn;
+    record.psn = Any32() & k24Bits;
+    if (!seen_.empty() && !OneIn(random_, 8)) {
+      const Record& seen = Seen();
+      qpn = std::max(seen.mq / 2, 1U);
+      record.src_qpn = std::max(seen.src_qpn, 1U);
+      // Further on, again, or of another time.
+      record.psn =
+          OneIn(random_, 8)
+              ? record.psn
+              : (seen.psn + static_cast<uint32_t>(Below(random_, 4)) - 1) &
+                    k24Bits;
+    }
+    record.mq = 2 * qpn + (IsAnswer(op) ? 1 : 0);
+    Fill(&record);
+    return record;
+  }
+
+  void Fill(Record* record) {
+    switch (record->op) {
+      case kSend:
+      case kWrite:
+      case kReadResp:
+        Fragment(record);
+        break;
+      case kAck:
+        record->operands = {
+            Any32() & k24Bits,
+            Any(std::array<uint32_t, 4>{0, 1, 0x800000, k24Bits}),
+            static_cast<uint32_t>(Below(random_, 6) | Below(random_, 32) << 8)};
+        break;
+      case kEth:
+        record->mq = record->src_qpn = record->psn = 0;
+        Whole(record, Any(std::array<uint32_t, 8>{0, 1, 13, 14, 60, 1500, 9000,
+                                                  65536}));
+        break;
+      case kDatagram:
+        record->mq = Any(std::array<uint32_t, 3>{2, 33554430, record->mq});
+        Whole(record, Any(std::array<uint32_t, 4>{40, 41, 296, 4136}));
+        record->flags |= OneIn(random_, 4) ? kSolicited : 0;
+        record->operands = {
+            Any(std::array<uint32_t, 3>{0x80010000, 0x11111111, Any32()}),
+            static_cast<uint32_t>(1 + Below(random_, 3)) | 0xffff0000};
+        break;
+      case kAtomicWrite:
+        Whole(record, 8);
+        break;
+      case kRead:
+        record->msg_len = Any(std::array<uint32_t, 6>{
+            0, 1, 4096, 65536, 1 << 20, uint32_t{1} << 31});
+        // Never more answers than are allowed.
+        record->imm = record->msg_len > 1 << 20
+                          ? 65536
+                          : Any(std::array<uint32_t, 3>{64, 16384, 65536});
+        break;
+      case kGrant:
+        record->frag_len = 8 * static_cast<uint32_t>(Below(random_, 273));
+        record->msg_len = record->frag_len / 8 * 4096;
+        record->imm = record->frag_len == 0 ? 0 : Any32() | 1;
+        break;
+      case kAsk:
+        record->imm = static_cast<uint32_t>(Below(random_, 2));
+        break;
+      case kRevoke:
+      case kReturn:
+        record->psn = 0;
+        record->imm = 1 + static_cast<uint32_t>(Below(random_, 4));
+        break;
+      default:
+        record->operands.at(0) = Any32();
+    }
+    if (NamesMemory(*record) || record->op == kAsk || record->op == kGrant) {
+      Name(record);
+    }
+    if (OneIn(random_, 8)) {
+      Place(record);
+    }
+  }
+
+  // As if the payload were there already, or the answer's might be.
+  void Place(Record* record) {
+    const bool carries = record->op == kWrite || record->op == kReadResp;
+    if (carries && record->frag_len != 0) {
+      record->flags |= kPlaced;
+      record->operands.at(0) = 1 + static_cast<uint32_t>(Below(random_, 4));
+    } else if (record->op == kRead && record->msg_len != 0) {
+      record->flags |= kPlaced;
+      record->operands.at(0) = Any32();
+      record->operands.at(1) = Any32();
+      record->operands.at(2) = Key();
+    }
+  }
+
+  static void Whole(Record* record, uint32_t length) {
+    record->flags |= kFirst | kLast;
+    record->msg_len = record->frag_len = length;
+  }
+
+  // One record of a message, of this length or longer.
+  void Fragment(Record* record) {
+    const uint32_t length =
+        Any(std::array<uint32_t, 8>{1, 16, 28, 29, 4096, 16384, 65535, 65536});
+    Whole(record, OneIn(random_, 8) ? 0 : length);
+    if (record->frag_len != 0 && OneIn(random_, 2)) {
+      record->msg_len = length + Any(std::array<uint32_t, 3>{
+                                     1, 65536, (uint32_t{1} << 31) - length});
+      record->flags = Any(std::array<uint8_t, 3>{kFirst, 0, kLast});
+    }
+    if ((record->flags & kLast) == 0 || record->op == kReadResp) {
+      return;
+    }
+    record->flags |= OneIn(random_, 2) ? kAckReq : 0;
+    if (OneIn(random_, 4)) {
+      record->flags |= kImm;
+      record->imm = Any32();
+    } else if (record->op == kSend && OneIn(random_, 4)) {
+      record->flags |= kInv;
+      record->imm = Key();
+    }
+  }
+
+  // Keys and addresses of the victim that have been seen, or are near.
+  uint32_t Key() {
+    constexpr uint32_t kTags = 256;
+    uint32_t key = Any32();
+    for (int tries = 0; tries < 8 && !seen_.empty(); ++tries) {
+      const Record& seen = Seen();
+      if (NamesMemory(seen)) {
+        key = seen.operands.at(kRkey);
+        break;
+      }
+    }
+    return OneIn(random_, 2)
+               ? key
+               : key + kTags * (static_cast<uint32_t>(Below(random_, 16)) - 8);
+  }
+
+  void Name(Record* record) {
+    uint64_t addr = (*random_)();
+    for (int tries = 0; tries < 8 && !seen_.empty(); ++tries) {
+      const Record& seen = Seen();
+      if (NamesMemory(seen)) {
+        addr = seen.operands.at(kAddr) | uint64_t{seen.operands.at(kAddr + 1)}
+                                             << 32;
+        break;
+      }
+    }
+    addr += Any(std::array<uint64_t, 8>{0, 0, 1, 4096, -uint64_t{1},
+                                        -uint64_t{4096}, uint64_t{1} << 20,
+                                        uint64_t{1} << 63});
+    record->operands.at(kRkey) = Key();
+    record->operands.at(kAddr) = static_cast<uint32_t>(addr);
+    record->operands.at(kAddr + 1) = static_cast<uint32_t>(addr >> 32);
+  }
+
+  Random* random_;
+  const std::vector<Record>& seen_;
+};
+
+}  // namespace
+
+uint32_t Changed(uint32_t word, Random* random) {
+  const auto near = 1 + static_cast<uint32_t>(Below(random, 16));
+  switch (Below(random, 6)) {
+    case 0:
+      return word ^ uint32_t { 1 } << Below(random, 32);
+    case 1:
+      return word + near;
+    case 2:
+      return word - near;
+    case 3:
+      return OneIn(random, 2) ? 0 : ~uint32_t{0};
+    case 4:
+      return uint32_t{1} << Below(random, 32);
+    default:
+      return static_cast<uint32_t>((*random)());
+  }
+}
+
+void Forge(const Bar& memory, const Victim& victim, Random* random) {
+  const size_t lane = Below(random, victim.lanes);
+  const Lanes lanes = Look(memory, victim);
+  const Record record = Forger(lanes.records, random).Make();
+  WriteRecord(memory, victim, lane, lanes.next[lane], record);
+}
+
+void ForgeMalformed(const Bar& memory, const Victim& victim, Random* random) {
+  const size_t lane = Below(random, victim.lanes);
+  const Lanes lanes = Look(memory, victim);
+  Record record{};
+  record.op = OneIn(random, 2) ? 0 : static_cast<uint8_t>(kOpEnd);
+  WriteRecord(memory, victim, lane, lanes.next[lane], record);
+}
+
+}  // namespace ropcie
