@@ -102,7 +102,7 @@ expect_limited() {
 					continue
 				last = i
 				for (j = i + 1; j <= i + 10 && j <= NR; j++)
-					if (at[j] - at[i] > 4.5)
+					if (at[j] - at[i] > 4)
 						begins[j] = 1
 			}
 			exit NR > last + 9
@@ -122,6 +122,7 @@ expect_accused() {
 	expect_limited 'link to .* up, '
 	expect_limited 'link to .* lost'
 	expect_limited 'refused: '
+	expect_limited 'port 0 has other '
 }
 
 # attack STAGE: until the others have had enough.

@@ -15,6 +15,7 @@ constexpr size_t kSlot = 64;
 constexpr size_t kLaneControl = 128;  // in the control page, for each lane
 constexpr size_t kWantSpace = 68;     // the last word of it
 constexpr size_t kIdentity = 1024;    // in the control page: MAC, then GUID
+constexpr size_t kLayout = 8;         // of node 1's header: what it is made for
 constexpr size_t kWords = 7;          // of a handshake
 constexpr size_t kCheckWord = 5;
 

@@ -59,6 +59,7 @@ class Hostile {
   [[noreturn]] void Flood() {
     constexpr size_t kPauseUs = 1000;
     random_.seed(seed_);
+    Disguise();
     for (;;) {
       for (const Victim& victim : victims_) {
         ForgeMalformed(memory_, victim, &random_);
@@ -67,6 +68,20 @@ class Hostile {
           Identity(victim);
         }
         Ring(victim);
+      }
+      PauseUs(kPauseUs);
+    }
+  }
+
+  // As another kind of NTB, and as itself again, again and again.
+  void Disguise() {
+    constexpr int kTimes = 500;
+    constexpr size_t kPauseUs = 1000;
+    const auto layout = memory_.Read<uint64_t>(kLayout);
+    for (int i = 1; i <= 2 * kTimes; ++i) {
+      memory_.Write(kLayout, layout ^ (i % 2 != 0 ? 1 : 0));
+      for (const Victim& victim : victims_) {
+        ntb_.Ring(victim, 0);
       }
       PauseUs(kPauseUs);
     }
