@@ -334,7 +334,7 @@ void Run(Side& side) {
       flow->Go(targets, &random);
     }
     // The others' programs want the processor, too.
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (!running && messages() > flows.size() * kDepth) {
       running = true;
       std::cout << "running\n" << std::flush;
