@@ -44,13 +44,17 @@ class Hostile {
   [[noreturn]] void Any() {
     constexpr size_t kBurst = 4;
     constexpr size_t kMostPauseUs = 3000;
+    constexpr uint64_t kTurns = 512;  // of one kind
     for (uint64_t turn = 0;; ++turn) {
       std::seed_seq numbers{seed_, turn};
+      std::seed_seq of_many{seed_, turn / kTurns, uint64_t{1}};
+      random_.seed(of_many);
+      const size_t kind = Below(&random_, 4);
       random_.seed(numbers);
       const Victim& victim = victims_[Below(&random_, victims_.size())];
       const size_t pause = Below(&random_, kMostPauseUs);
       for (size_t n = Below(&random_, kBurst) + 1; n != 0; --n) {
-        Attack(victim);
+        Attack(victim, kind);
       }
       PauseUs(pause);
     }
@@ -106,7 +110,21 @@ class Hostile {
     return victim.SlotsOf(Below(&random_, victim.lanes));
   }
 
-  void Attack(const Victim& victim) {
+  // What is only indices, or only records, is not noticed as soon as all is.
+  void Attack(const Victim& victim, size_t kind) {
+    if (kind == 0) {
+      Index(victim);
+    } else if (kind == 1) {
+      Forge(memory_, victim, &random_);
+    } else {
+      Anything(victim);
+    }
+    if (OneIn(&random_, 3)) {
+      Ring(victim);
+    }
+  }
+
+  void Anything(const Victim& victim) {
     switch (Below(&random_, 20)) {
       case 0:
       case 1:
@@ -148,9 +166,6 @@ class Hostile {
         break;
       default:
         break;
-    }
-    if (OneIn(&random_, 3)) {
-      Ring(victim);
     }
   }
 
