@@ -95,20 +95,23 @@ rests() {
 
 # expect_limited TEXT: a kind of line came ten times at most in each five seconds that
 # begin with one (Linux's DEFAULT_RATELIMIT_BURST and _INTERVAL, of which a busy machine's
-# stamps may show a little less). When the first of these began is not known.
+# stamps may show less). Which lines began some is not known, but some choice must fit; the
+# first one did, if the log has its beginning.
 expect_limited() {
-	sed -n "s/^\[ *\([0-9.]*\)\].*$1.*/\1/p" "$kernel_log" | awk '
-		{ at[NR] = $1; begins[NR] = NR <= 11 }
+	dmesg | awk -v text="$1" '
+		{ stamp = substr($0, 2) + 0 }
+		NR == 1 { whole = stamp < 1 }
+		$0 ~ text { at[++lines] = stamp; begins[lines] = lines <= (whole ? 1 : 11) }
 		END {
-			for (i = 1; i <= NR; i++) {
+			for (i = 1; i <= lines; i++) {
 				if (!begins[i])
 					continue
 				last = i
-				for (j = i + 1; j <= i + 10 && j <= NR; j++)
+				for (j = i + 1; j <= i + 10 && j <= lines; j++)
 					if (at[j] - at[i] > 4)
 						begins[j] = 1
 			}
-			exit NR > last + 9
+			exit lines > last + 9
 		}' || fail "too many lines in the log: $1"
 }
 
@@ -204,15 +207,18 @@ for ((turn = 1; turn <= turns; turn++)); do
 	mac=$(sed -n 's/^peer 0: link up, \([0-9a-f:]*\) .*/\1/p' "$state")
 	[ "$NODE" = 1 ] || control=$(busy 1)
 	lab-barrier "rested-$turn"
+	if [ "$NODE" = 1 ]; then
+		attack storm
+	else
+		weather_storm
+	fi
 	start_guarded "$((seed + turn))"
 	lab-barrier "guarded-$turn"
 	if [ "$NODE" = 1 ]; then
-		attack storm
 		attack any
 		stop_guarded
 		attack flood
 	else
-		weather_storm
 		defend
 		stop_guarded
 		withstand_flood
