@@ -133,6 +133,25 @@ static const struct ivntb_family ivntb_families[] = {
 		.link = { { }, { .always = true } },
 		.flags = IVNTB_BELLS_ARE_INTERRUPTS | IVNTB_NO_FLAT,
 	},
+	/*
+	 * No hardware: what is poorest and oddest above, as far as it goes together
+	 * (of doorbells that is the endpoint's), and less of it where any may be less.
+	 */
+	{
+		.name = "worst",
+		.topo = { NTB_TOPO_NONE, NTB_TOPO_NONE },
+		.max_ports = 2,
+		.msgs = 1,
+		.mw_count = 1,
+		.mw_size = SZ_256K,
+		.interrupts = 1,
+		.db_bits = { 2, 3 },
+		.vector_bits = 1,
+		.link = { { }, { .always = true, .answer = -EINVAL } },
+		.flags = IVNTB_SENDER_TRANSLATES | IVNTB_WHOLE_WINDOWS |
+			 IVNTB_LINK_INSIDE | IVNTB_BELLS_ARE_INTERRUPTS |
+			 IVNTB_NO_FLAT,
+	},
 };
 
 const struct ivntb_family *ivntb_family_find(const char *name)

@@ -25,7 +25,7 @@ MODULE_LICENSE("GPL");
 
 static char *family = "";
 module_param(family, charp, 0444);
-MODULE_PARM_DESC(family, "Hardware to be as poor as: intel1, intel3, amd, switchtec, idt, epf; the same in every guest (default: none)");
+MODULE_PARM_DESC(family, "Hardware to be as poor as: intel1, intel3, amd, switchtec, idt, epf, worst; the same in every guest (default: none)");
 
 static int ports = 2;
 module_param(ports, int, 0444);

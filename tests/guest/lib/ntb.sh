@@ -103,3 +103,39 @@ same() {
 expect() {
 	same "$1" "$2" || fail "$1 is $(<"$1"), not $2${3:+: $3}"
 }
+
+# load_ropcie [PARAMETER-OF-NTB_IF...]: all of RoPCIe, and its interface.
+load_ropcie() {
+	load ropcie_ntb_if "$@"
+	load ropcie_bus
+	load ropcie_device
+	load ropcie
+	export RDMA_DEV=ropcie0 NETDEV=ropcie0
+	retry "$patience" test -e /sys/class/net/$NETDEV || fail "no interface"
+	ip link set dev $NETDEV up
+	ip addr add "10.77.0.$NODE/24" dev $NETDEV
+}
+
+unload_ropcie() {
+	local module
+
+	for module in ropcie ropcie_device ropcie_bus ropcie_ntb_if; do
+		unload $module
+	done
+}
+
+has_gid() {
+	(gid_index $RDMA_DEV) >/dev/null
+}
+
+# reach_peers WHEN: all nodes reach each other. Wants rdma.sh.
+reach_peers() {
+	local node
+
+	for ((node = 1; node <= NODES; node++)); do
+		[ $node = "$NODE" ] || retry "$patience" ping -q -n -c1 -W1 "10.77.0.$node" >/dev/null ||
+			fail "$1: node$node does not answer"
+	done
+	retry "$patience" has_gid || fail "$1: no GID"
+	meet reached
+}
