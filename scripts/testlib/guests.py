@@ -15,10 +15,13 @@ import glob
 import os
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lablib.common import TOP, LabError
 
+# Of hardware that the emulated NTB imitates (docs/ntb-emulation.md).
+FAMILIES = ("intel1", "intel3", "amd", "switchtec", "idt", "epf", "worst")
+_WITHOUT_FLAT_WINDOWS = ("epf", "worst")
 _LINE = re.compile(r"^# lab(-quick|-kernels|-long|-alone)?: *(.*)$")
 
 
@@ -96,6 +99,23 @@ def find():
     """All runs of all guest tests."""
     paths = sorted(glob.glob(os.path.join(TOP, "tests", "guest", "*.sh")))
     return [test for path in paths for test in tests_of(path)]
+
+
+def _on_ntb(test):
+    """Has it two nodes with RoPCIe that the lab's NTB joins?
+
+    Not those that load the NTB's driver as they want it, nor what takes hours.
+    """
+    return (test.nodes() == 2 and not {"--no-setup", "--link", "--provider"} & set(test.options)
+            and not (test.long and test.timeout()))
+
+
+def on_families(tests):
+    """The tests that two nodes can do on any NTB, on each family: NAME-FAMILY."""
+    return [replace(test, name=f"{test.name}-{family}", long=True,
+                    options=(*test.options, "--module-params", f"ntb_hw_ivshmem:family={family}"))
+            for family in FAMILIES for test in tests
+            if _on_ntb(test) and not ("--flat" in test.options and family in _WITHOUT_FLAT_WINDOWS)]
 
 
 def batches(tests):

@@ -36,7 +36,7 @@ class Suite:
     run: Callable
     quick: bool = False
     long: bool = False  # only when it is named
-    belongs: Callable = None  # of guest tests: which ones
+    tests: Callable = None  # the guest tests that it has, if it is of those
 
 
 def _setup(runner):
@@ -178,25 +178,39 @@ def _modules(series):
     return run
 
 
-def _guest_suite(name, series, belongs, **when):
-    """Guest tests for which BELONGS is true, on a series of kernels."""
+def _guest_suite(name, series, tests_of, **when):
+    """Guest tests, which TESTS_OF makes of all that there are, on a series of kernels."""
+
+    def tests():
+        return tests_of(guests.find())
 
     def run(runner):
         # The programs that guests run, as they are now; the lab builds the rest.
         status = runner.cmake("build-for-guests", BUILD)
         if status:
             return result.of_status("build of the guests' programs", status)
-        tests = [test for test in guests.find()
-                 if runner.wants(test.name) and belongs(test) and (test.quick or not runner.quick)]
         kernel = runner.kernel or series
-        groups = guests.batches(tests)
+        groups = guests.batches([test for test in tests()
+                                 if runner.wants(test.name) and (test.quick or not runner.quick)])
         # A node alone keeps one processor busy: as many of those at a time as there are.
         alone = [group for group in groups if group[0].nodes() == 1]
         parts = runner.at_once([functools.partial(runner.guest_batch, group, kernel) for group in alone])
         parts += [runner.guest_batch(group, kernel) for group in groups if group not in alone]
         return _sum(parts)
 
-    return Suite(name, run, belongs=belongs, **when)
+    return Suite(name, run, tests=tests, **when)
+
+
+def _short(tests):
+    return [test for test in tests if not test.long]
+
+
+def _for_all_kernels(tests):
+    return [test for test in tests if test.all_kernels]
+
+
+def _long(tests):
+    return [test for test in tests if test.long]
 
 
 SUITES = (
@@ -214,9 +228,10 @@ SUITES = (
                              "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++")),
     Suite("lab", _lab),
     Suite("gate", _gate),
-    _guest_suite("guests", "6.1", lambda test: not test.long, quick=True),
-    _guest_suite(f"guests-{OTHER_SERIES}", OTHER_SERIES, lambda test: test.all_kernels),
-    _guest_suite("guests-long", "6.1", lambda test: test.long, long=True),
+    _guest_suite("guests", "6.1", _short, quick=True),
+    _guest_suite(f"guests-{OTHER_SERIES}", OTHER_SERIES, _for_all_kernels),
+    _guest_suite("guests-long", "6.1", _long, long=True),
+    _guest_suite("guests-zoo", "6.1", guests.on_families, long=True),
     Suite("sim-nightly", _sim_nightly, long=True),
     Suite("mutation", _mutation, long=True),
 )

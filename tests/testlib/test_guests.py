@@ -2,6 +2,7 @@
 """What a guest test's header means."""
 
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -69,6 +70,28 @@ class Header(unittest.TestCase):
         output = ("node1| batch: demo.1: ok in 3 s\nnode2| batch: demo.1: ok in 4 s\n"
                   "node1| batch: demo.2: ok in 1 s\nnode2| batch: demo.2: failed with status 1\n")
         self.assertEqual(guests.batch_passed([one, two], output), {"demo.1": 4})
+
+    def test_on_families_runs_what_two_nodes_can_do_on_any_ntb(self):
+        tests = tests_of("# lab: --nodes 2 --smp 2 -- 1\n# lab: --nodes 1 --link loopback\n# lab: --nodes 2 --no-setup\n"
+                         "# lab: --nodes 3\n# lab-long: --nodes 2 --timeout 9000\n# lab-long: --nodes 2\n")
+        found = guests.on_families(tests)
+        self.assertEqual([test.name for test in found if test.name.endswith("-idt")], ["demo.1-idt", "demo.6-idt"])
+        self.assertEqual(len(found), 2 * len(guests.FAMILIES))
+        self.assertEqual((found[0].options, found[0].args),
+                         (("--nodes", "2", "--smp", "2", "--module-params", "ntb_hw_ivshmem:family=intel1"), ("1",)))
+
+    def test_on_families_leaves_out_flat_windows_where_there_are_none(self):
+        names = [test.name for test in guests.on_families(tests_of("# lab: --nodes 2 --flat\n"))]
+        self.assertIn("demo-amd", names)
+        self.assertNotIn("demo-epf", names)
+
+    def test_names_on_families_can_be_a_barriers(self):
+        for test in guests.on_families(tests_of("# lab: --nodes 2\n")):
+            self.assertRegex(f"batch-{test.name}", r"^[A-Za-z0-9._:-]+$")
+
+    def test_the_families_are_those_of_the_driver(self):
+        with open(os.path.join(TOP, "kernel/ntb_hw_ivshmem/family.c"), encoding="utf-8") as source:
+            self.assertEqual(re.findall(r'\.name = "(\w+)"', source.read()), list(guests.FAMILIES))
 
     def test_patterns_stand_side_by_side(self):
         self.assertTrue(guests.matches("ntb-perf.1", "traffic.2,ntb-*"))
