@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 1 --link loopback
+# lab: --nodes 2
 #
-# One process and the objects of another (rop_strangers). Arguments are given to it;
+# One process and the objects of another (rop_strangers), which are on one node, or with
+# two nodes on one each. Arguments are given to it;
 # with --tolerate wrong answers are only printed.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"

@@ -5,7 +5,8 @@
 // to be refused as the standard has it; not a byte of the victim's memory
 // changes, its traffic goes on, and nothing happens to its queue pairs. Then
 // the victim tries the same, and must have success: so it was the stranger who
-// was refused, and not the attempt.
+// was refused, and not the attempt. With two nodes the stranger is on the other
+// one, where the partner is, and has an accomplice on the victim's.
 #include <fcntl.h>
 #include <grp.h>
 #include <infiniband/verbs.h>
@@ -56,7 +57,10 @@ using Outcome = std::array<char, 200>;
 // A piece of memory for each use, one on each page.
 enum Slot : uint8_t { kPinned, kOnDemand, kShown, kRc, kUc, kXrc, kUd, kSlots };
 
-std::vector<Attempt> AllAttempts(const Device& device) {
+std::vector<Attempt> AllAttempts(const Options& options, const Device& device) {
+  if (options.nodes > 1) {
+    return FarAttempts();
+  }
   std::vector<Attempt> all = KeyAttempts(device);
   for (std::vector<Attempt> more : {QueueAttempts(), CommandAttempts()}) {
     std::move(more.begin(), more.end(), std::back_inserter(all));
@@ -259,7 +263,8 @@ class Victim {
     // The first messages of targets are events.
     traffic_.Round(true);
     AckEvents();
-    const std::vector<Attempt> attempts = AllAttempts(device_);
+    const std::vector<Attempt> attempts =
+        AllAttempts(partner_.options, device_);
     for (size_t i = 0; i < attempts.size(); ++i) {
       report_.Case(attempts[i].name,
                    [&] { Try(attempts[i], static_cast<int>(i)); });
@@ -429,24 +434,18 @@ void CheckHandles(const Handles& own, const Numbers& victims) {
   }
 }
 
-void Stranger(Side& victim) {
-  // Whoever changes its user with the file open may not use it.
+void BecomeNobody() {
   CheckErrno(
       setgroups(0, nullptr) < 0 || setgid(kNobody) < 0 || setuid(kNobody) < 0
           ? errno
           : 0,
       "setuid");
-  const Device device = OpenDevice(victim);
-  const Side there{victim.options, victim.options.device2, false,
-                   Channel(-1, victim.options.timeout_s)};
-  const Device elsewhere = OpenDevice(there);
-  const XrcdPtr xrcd = OpenXrcd(device, -1);
-  Actor actor(device, xrcd.get(), &elsewhere);
-  actor.own = MakeSpares(device);
-  Numbers numbers{};
-  victim.channel.Read(&numbers, sizeof(numbers));
-  CheckHandles(actor.own, numbers);
-  const std::vector<Attempt> attempts = AllAttempts(device);
+}
+
+// Tries what the victim says, until it is the end.
+void Obey(const Side& victim, Actor& actor, const Numbers& numbers) {
+  const std::vector<Attempt> attempts =
+      AllAttempts(victim.options, actor.device);
   for (;;) {
     int number = 0;
     victim.channel.Read(&number, sizeof(number));
@@ -464,6 +463,41 @@ void Stranger(Side& victim) {
     text.copy(outcome.data(), outcome.size() - 1);
     victim.channel.Write(outcome.data(), outcome.size());
   }
+}
+
+void Stranger(Side& victim) {
+  // Whoever changes its user with the file open may not use it.
+  BecomeNobody();
+  const Device device = OpenDevice(victim);
+  const Side there{victim.options, victim.options.device2, false,
+                   Channel(-1, victim.options.timeout_s)};
+  const Device elsewhere = OpenDevice(there);
+  const XrcdPtr xrcd = OpenXrcd(device, -1);
+  Actor actor(device, xrcd.get(), &elsewhere);
+  actor.own = MakeSpares(device);
+  Numbers numbers{};
+  victim.channel.Read(&numbers, sizeof(numbers));
+  CheckHandles(actor.own, numbers);
+  Obey(victim, actor, numbers);
+}
+
+// The third of the ports that the nodes meet on.
+uint16_t AccomplicePort(const Options& options) {
+  return static_cast<uint16_t>(options.tcp_port + 2);
+}
+
+void FarStranger(Side& victim) {
+  BecomeNobody();
+  Side accomplice{victim.options, victim.device, false,
+                  Meet(victim.options, AccomplicePort(victim.options))};
+  const Device device = OpenDevice(victim);
+  Actor actor(device, nullptr, &device);
+  actor.accomplice = &accomplice;
+  Numbers numbers{};
+  victim.channel.Read(&numbers, sizeof(numbers));
+  Obey(victim, actor, numbers);
+  constexpr bool kNoMore = false;
+  accomplice.channel.Write(&kNoMore, sizeof(kNoMore));
 }
 
 using Body = std::function<void(Side&)>;
@@ -510,7 +544,17 @@ Child Start(const Options& options, const std::string& device, const char* name,
   return {pid, fds[0]};
 }
 
-int Run(const Options& options) {
+int WaitFor(const std::vector<pid_t>& children) {
+  int worst = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    CheckErrno(waitpid(child, &status, 0) < 0 ? errno : 0, "waitpid");
+    worst |= status != 0 ? 1 : 0;
+  }
+  return worst;
+}
+
+int RunAlone(const Options& options) {
   const Child partner = Start(options, options.device2, "partner", Partner, -1);
   const Child stranger =
       Start(options, options.device, "stranger", Stranger, partner.fd);
@@ -521,12 +565,43 @@ int Run(const Options& options) {
         {options, options.device, true, Channel(partner.fd, options.timeout_s)},
         "victim", [&](Side& side) { Victim(side, to_stranger).Run(); });
   }
-  for (const pid_t child : {partner.pid, stranger.pid}) {
-    int status = 0;
-    CheckErrno(waitpid(child, &status, 0) < 0 ? errno : 0, "waitpid");
-    worst |= status != 0 ? 1 : 0;
+  return WaitFor({partner.pid, stranger.pid}) | worst;
+}
+
+// A process of its own, which meets one on the other node.
+pid_t StartFar(const Options& options, int port, const char* name,
+               const Body& body) {
+  std::cout << std::flush;
+  const pid_t pid = fork();
+  CheckErrno(pid < 0 ? errno : 0, "fork");
+  if (pid == 0) {
+    const auto tcp_port = static_cast<uint16_t>(port);
+    _exit(RunOne({options, options.device, false, Meet(options, tcp_port)},
+                 name, body));
   }
-  return worst;
+  return pid;
+}
+
+int RunFar(const Options& options) {
+  const int port = options.tcp_port;
+  if (options.node > 1) {
+    return WaitFor({StartFar(options, port, "partner", Partner),
+                    StartFar(options, port + 1, "stranger", FarStranger)});
+  }
+  const pid_t accomplice = StartFar(options, AccomplicePort(options),
+                                    "accomplice", [](Side& stranger) {
+                                      BecomeNobody();
+                                      Accomplice(stranger);
+                                    });
+  int worst = 0;
+  {
+    Side partner{options, options.device, true,
+                 Meet(options, options.tcp_port)};
+    const Channel stranger = Meet(options, static_cast<uint16_t>(port + 1));
+    worst = RunOne(std::move(partner), "victim",
+                   [&](Side& side) { Victim(side, stranger).Run(); });
+  }
+  return WaitFor({accomplice}) | worst;
 }
 
 }  // namespace
@@ -536,7 +611,8 @@ int main(int argc, char** argv) {
   const ropcie::Options options = ropcie::ParseOptions(
       argc, argv, "one process and the objects of another");
   try {
-    return ropcie::strangers::Run(options);
+    return options.nodes > 1 ? ropcie::strangers::RunFar(options)
+                             : ropcie::strangers::RunAlone(options);
   } catch (const std::exception& error) {
     std::cerr << "FAILED: " << options.program << ": " << error.what() << "\n";
     return 1;

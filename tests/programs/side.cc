@@ -231,6 +231,17 @@ bool Channel::Readable() const {
   return poll(&wait, 1, 0) == 1;
 }
 
+Channel Meet(const Options& options, uint16_t tcp_port) {
+  if (options.node > 1) {
+    return {Connect(options.server, tcp_port, options.timeout_s),
+            options.timeout_s};
+  }
+  const int listener = Listen(tcp_port);
+  const int fd = Accept(listener, options.timeout_s);
+  close(listener);
+  return {fd, options.timeout_s};
+}
+
 int RunProgram(int argc, char** argv, const std::string& description,
                const Body& body) {
   const Options options = ParseOptions(argc, argv, description);

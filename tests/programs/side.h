@@ -57,6 +57,9 @@ struct Side {
   Channel channel;
 };
 
+// A channel between node 1, which listens, and another node.
+Channel Meet(const Options& options, uint16_t tcp_port);
+
 // Parses the command line, runs the body for each side that lives on this node
 // and returns the exit status: 0, or 1 after a line on standard error.
 int RunProgram(int argc, char** argv, const std::string& description,

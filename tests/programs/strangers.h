@@ -104,6 +104,8 @@ struct Actor {
   ibv_xrcd* xrcd;
   // The device of the victim's partner; the victim has none.
   const Device* elsewhere;
+  // Of a stranger on another node: a process of the same user on the victim's.
+  Side* accomplice = nullptr;
   Handles own{};
   std::vector<uint8_t> memory;
   MrPtr mr;
@@ -137,6 +139,11 @@ std::string Answer(int error);
 std::vector<Attempt> KeyAttempts(const Device& device);
 std::vector<Attempt> QueueAttempts();
 std::vector<Attempt> CommandAttempts();
+// What is left to a stranger on another node.
+std::vector<Attempt> FarAttempts();
+std::vector<Attempt> FarQueueAttempts();
+// Connects queue pairs to the stranger's, and shows it memory of its own.
+void Accomplice(Side& stranger);
 
 // Objects that nobody uses, made by commands that libibverbs knows nothing of.
 Handles MakeSpares(const Device& device);
@@ -187,6 +194,10 @@ struct Pair {
   QpPtr from;
   QpPtr to;
 };
+
+// A window of one's own that shows one's own memory by way of that queue pair,
+// which alone may take it away.
+MwPtr OwnWindow(Actor& actor, ibv_qp* qp, uint32_t* key);
 
 // A queue pair for datagrams, in RTS.
 struct Datagrams {

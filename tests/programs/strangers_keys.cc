@@ -193,21 +193,38 @@ std::string BindForeign(Actor& actor, const Numbers& numbers) {
   return Send(pair.from.get(), BindRequest(&mw, &mr));
 }
 
-std::string LocalInvalidate(Actor& actor, uint32_t key) {
-  const Pair pair(actor);
-  ibv_send_wr wr = Request(IBV_WR_LOCAL_INV, nullptr);
-  wr.invalidate_rkey = key;
-  return Send(pair.from.get(), wr);
+std::string WriteThrough(Actor& actor, ibv_qp* from, uint32_t key) {
+  ibv_sge sge = actor.Out();
+  return Send(
+      from, Request(IBV_WR_RDMA_WRITE, &sge, {key, key, Own(actor.In()).addr}));
 }
 
-std::string SendInvalidate(Actor& actor, uint32_t key) {
-  const Pair pair(actor);
+std::string LocalInvalidate(ibv_qp* qp, uint32_t key) {
+  ibv_send_wr wr = Request(IBV_WR_LOCAL_INV, nullptr);
+  wr.invalidate_rkey = key;
+  return Send(qp, wr);
+}
+
+std::string SendInvalidate(Actor& actor, const Pair& pair, uint32_t key) {
   PostRecv(pair.to.get(), 1, {actor.In()});
   ibv_sge sge = actor.Out();
   ibv_send_wr wr = Request(IBV_WR_SEND_WITH_INV, &sge);
   wr.invalidate_rkey = key;
   const std::string status = Send(pair.from.get(), wr);
   return Both(Next(pair.received.get()), status);
+}
+
+// The same attempts with a key that is one's own: what is refused else is the
+// key, and not the request. The window works before, and does not after.
+std::string InvalidateOwn(Actor& actor, bool by_send) {
+  const Pair pair(actor);
+  uint32_t key = 0;
+  const MwPtr mw = OwnWindow(actor, pair.to.get(), &key);
+  const std::string before = WriteThrough(actor, pair.from.get(), key);
+  const std::string status = by_send ? SendInvalidate(actor, pair, key)
+                                     : LocalInvalidate(pair.to.get(), key);
+  return Text(before, ", ", status, ", ",
+              WriteThrough(actor, pair.from.get(), key));
 }
 
 // Brings memory of a region on demand in.
@@ -333,29 +350,56 @@ void AddWindows(std::vector<Attempt>* to) {
                  .run = BindForeign,
                  .stranger = Of(IBV_WC_MW_BIND_ERR),
                  .owner = kSuccess});
-  // Only the queue pair that has bound it may.
+  // Only the queue pair that has bound it may: not another one of the victim's.
   for (const auto& [which, name] :
        {std::pair{&Numbers::pinned, "a region"},
         std::pair{&Numbers::window_1, "a window of type 1"},
         std::pair{&Numbers::window_2, "a window of type 2"}}) {
+    const std::string local = Of(IBV_WC_MW_BIND_ERR);
+    const std::string remote = Both(Of(IBV_WC_REM_INV_REQ_ERR), kDenied);
     to->push_back({.name = Text("LOCAL_INV of ", name),
                    .run =
                        [which = which](Actor& actor, const Numbers& numbers) {
-                         return LocalInvalidate(actor, (numbers.*which).rkey);
+                         return LocalInvalidate(Pair(actor).from.get(),
+                                                (numbers.*which).rkey);
                        },
-                   .stranger = Of(IBV_WC_MW_BIND_ERR),
-                   .owner = {}});
+                   .stranger = local,
+                   .owner = local});
     to->push_back({.name = Text("SEND that invalidates ", name),
                    .run =
                        [which = which](Actor& actor, const Numbers& numbers) {
-                         return SendInvalidate(actor, (numbers.*which).rkey);
+                         return SendInvalidate(actor, Pair(actor),
+                                               (numbers.*which).rkey);
                        },
-                   .stranger = Both(Of(IBV_WC_REM_INV_REQ_ERR), kDenied),
-                   .owner = {}});
+                   .stranger = remote,
+                   .owner = remote});
+  }
+  for (const bool by_send : {false, true}) {
+    const std::string right = Text(kSuccess, ", ", kSuccess, ", ", kDenied);
+    to->push_back(
+        {.name = Text(by_send ? "SEND that invalidates" : "LOCAL_INV of",
+                      " a window of one's own"),
+         .run =
+             [by_send](Actor& actor, const Numbers& /*numbers*/) {
+               return InvalidateOwn(actor, by_send);
+             },
+         .stranger = right,
+         .owner = right});
   }
 }
 
 }  // namespace
+
+MwPtr OwnWindow(Actor& actor, ibv_qp* qp, uint32_t* key) {
+  MwPtr mw(ibv_alloc_mw(actor.device.pd.get(), IBV_MW_TYPE_2));
+  CheckErrno(mw == nullptr ? errno : 0, "ibv_alloc_mw");
+  ibv_mr mr = Forged(actor, Own(actor.In()));
+  const ibv_send_wr wr = BindRequest(mw.get(), &mr);
+  const std::string status = Send(qp, wr);
+  Check(status == kSuccess, "bind of one's own window: ", status);
+  *key = wr.bind_mw.rkey;
+  return mw;
+}
 
 std::vector<Attempt> KeyAttempts(const Device& device) {
   ibv_device_attr_ex attr{};

@@ -208,41 +208,42 @@ std::string Map(Actor& actor, const Numbers& numbers) {
   return answer;
 }
 
-void AddUninvited(std::vector<Attempt>* to) {
-  for (const bool elsewhere : {false, true}) {
-    const std::string from =
-        elsewhere ? ", from the device of its peer" : ", from its own device";
-    const auto add = [&](const std::string& name, const Uninvited& how,
-                         const std::string& stranger) {
-      to->push_back({.name = name + from,
-                     .run =
-                         [how](Actor& actor, const Numbers& numbers) {
-                           return Intrude(actor, numbers, how);
-                         },
-                     .stranger = stranger,
-                     .owner = {}});
-    };
-    add("SEND to a connected queue pair",
-        {IBV_QPT_RC, IBV_WR_SEND, &Numbers::rc, elsewhere}, kNoAnswer);
-    add("WRITE to a connected queue pair",
-        {IBV_QPT_RC, IBV_WR_RDMA_WRITE, &Numbers::rc, elsewhere}, kNoAnswer);
-    add("READ by a connected queue pair",
-        {IBV_QPT_RC, IBV_WR_RDMA_READ, &Numbers::rc, elsewhere}, kNoAnswer);
-    add("UC SEND to a connected queue pair",
-        {IBV_QPT_UC, IBV_WR_SEND, &Numbers::uc, elsewhere}, kSuccess);
-    add("UC WRITE to a connected queue pair",
-        {IBV_QPT_UC, IBV_WR_RDMA_WRITE, &Numbers::uc, elsewhere}, kSuccess);
-    if (HasMappedQueues()) {
-      add("SEND to a connected target",
-          {IBV_QPT_XRC_SEND, IBV_WR_SEND, &Numbers::xrc, elsewhere}, kNoAnswer);
-      add("WRITE to a connected target",
-          {IBV_QPT_XRC_SEND, IBV_WR_RDMA_WRITE, &Numbers::xrc, elsewhere},
-          kNoAnswer);
-    }
+void AddUninvited(bool elsewhere, std::vector<Attempt>* to) {
+  const std::string from =
+      elsewhere ? ", from the device of its peer" : ", from its own device";
+  const auto add = [&](const std::string& name, const Uninvited& how,
+                       const std::string& stranger) {
+    to->push_back({.name = name + from,
+                   .run =
+                       [how](Actor& actor, const Numbers& numbers) {
+                         return Intrude(actor, numbers, how);
+                       },
+                   .stranger = stranger,
+                   .owner = {}});
+  };
+  add("SEND to a connected queue pair",
+      {IBV_QPT_RC, IBV_WR_SEND, &Numbers::rc, elsewhere}, kNoAnswer);
+  add("WRITE to a connected queue pair",
+      {IBV_QPT_RC, IBV_WR_RDMA_WRITE, &Numbers::rc, elsewhere}, kNoAnswer);
+  add("READ by a connected queue pair",
+      {IBV_QPT_RC, IBV_WR_RDMA_READ, &Numbers::rc, elsewhere}, kNoAnswer);
+  add("UC SEND to a connected queue pair",
+      {IBV_QPT_UC, IBV_WR_SEND, &Numbers::uc, elsewhere}, kSuccess);
+  add("UC WRITE to a connected queue pair",
+      {IBV_QPT_UC, IBV_WR_RDMA_WRITE, &Numbers::uc, elsewhere}, kSuccess);
+  if (HasMappedQueues()) {
+    add("SEND to a connected target",
+        {IBV_QPT_XRC_SEND, IBV_WR_SEND, &Numbers::xrc, elsewhere}, kNoAnswer);
+    add("WRITE to a connected target",
+        {IBV_QPT_XRC_SEND, IBV_WR_RDMA_WRITE, &Numbers::xrc, elsewhere},
+        kNoAnswer);
   }
 }
 
-void AddDatagrams(std::vector<Attempt>* to) {
+// `told`: of a violation, which its own port counts.
+void AddDatagrams(bool told, std::vector<Attempt>* to) {
+  const std::string violation =
+      told ? kSuccess + ", and a violation" : kSuccess;
   const auto add = [&](const std::string& name, auto run,
                        const std::string& stranger, int heard) {
     to->push_back({.name = name,
@@ -263,14 +264,14 @@ void AddDatagrams(std::vector<Attempt>* to) {
       [](Actor& actor, const Numbers& numbers) {
         return Datagram(actor, numbers, numbers.ud_qpn, numbers.qkey ^ 1);
       },
-      kSuccess + ", and a violation", 0);
+      violation, 0);
   add(
       "datagram with the Q_Key of the sender's queue pair",
       [](Actor& actor, const Numbers& numbers) {
         return Datagram(actor, numbers, numbers.ud_qpn,
                         numbers.qkey | 0x80000000);
       },
-      kSuccess + ", and a violation", 0);
+      violation, 0);
   add(
       "datagram to a connected queue pair",
       [](Actor& actor, const Numbers& numbers) {
@@ -281,10 +282,18 @@ void AddDatagrams(std::vector<Attempt>* to) {
 
 }  // namespace
 
+std::vector<Attempt> FarQueueAttempts() {
+  std::vector<Attempt> attempts;
+  AddUninvited(true, &attempts);
+  AddDatagrams(false, &attempts);
+  return attempts;
+}
+
 std::vector<Attempt> QueueAttempts() {
   std::vector<Attempt> attempts;
-  AddUninvited(&attempts);
-  AddDatagrams(&attempts);
+  AddUninvited(false, &attempts);
+  AddUninvited(true, &attempts);
+  AddDatagrams(true, &attempts);
   if (!HasMappedQueues()) {
     return attempts;
   }
