@@ -20,6 +20,13 @@ bool ropcie_lane_geom_ok(const struct ropcie_lane_geom *geom)
 	       geom->bytes >= GEOM_MIN_BYTES && geom->bytes <= GEOM_MAX_BYTES;
 }
 
+size_t ropcie_lane_size_min(void)
+{
+	const struct ropcie_lane_geom geom = { GEOM_MIN_SLOTS, GEOM_MIN_BYTES };
+
+	return ropcie_lane_size(&geom);
+}
+
 int ropcie_lane_geom_fit(u64 size, u32 lanes, struct ropcie_lane_geom *geom)
 {
 	struct ropcie_lane_geom g = { GEOM_MIN_SLOTS, GEOM_MIN_BYTES };

@@ -42,6 +42,9 @@ static inline size_t ropcie_lane_size(const struct ropcie_lane_geom *geom)
 	return (size_t)geom->slots * ROPCIE_SLOT_SIZE + geom->bytes;
 }
 
+/* Memory that a lane of the smallest shape takes. */
+size_t ropcie_lane_size_min(void);
+
 /**
  * struct ropcie_lane_tx - the sending half of a lane
  * @slots: peer's slot ring (mapped window)

@@ -245,7 +245,7 @@ u64 ropcie_spin_limit_ns(void);
 /* A guess at what it costs to sleep and be woken by a doorbell. */
 u64 ropcie_wake_ns(void);
 
-/* A window of this size holds at least one lane of the smallest shape. */
+/* A window of this size holds one lane of the smallest shape. */
 size_t ropcie_window_min(void);
 #define ROPCIE_WINDOW_MAX (64u << 20)
 

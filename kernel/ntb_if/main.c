@@ -74,12 +74,7 @@ u64 ropcie_spin_limit_ns(void)
 
 size_t ropcie_window_min(void)
 {
-	struct ropcie_lane_geom geom;
-	size_t size = 64 * 1024;
-
-	while (ropcie_lane_geom_fit(size - ROPCIE_CONTROL_SIZE, 1, &geom))
-		size *= 2;
-	return ROPCIE_CONTROL_SIZE + ropcie_lane_size(&geom);
+	return ROPCIE_CONTROL_SIZE + ropcie_lane_size_min();
 }
 
 /**

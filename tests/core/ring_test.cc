@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -84,6 +86,14 @@ TEST(LaneGeom, FitIsTheLargestThatFits) {
                 ropcie_lane_size(&larger) * lanes > size)
         << "payload ring could be larger";
   }
+}
+
+TEST(LaneGeom, NothingSmallerFits) {
+  const size_t least = ropcie_lane_size_min();
+  ropcie_lane_geom geom{};
+  EXPECT_EQ(ropcie_lane_geom_fit(least, 1, &geom), 0);
+  EXPECT_EQ(ropcie_lane_size(&geom), least);
+  EXPECT_EQ(ropcie_lane_geom_fit(least - 1, 1, &geom), -ENOSPC);
 }
 
 TEST(Lane, EmptyLaneGivesNothing) {
