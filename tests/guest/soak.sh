@@ -4,7 +4,8 @@
 #
 # soak.sh [MINUTES [SEED [EPISODE...]]]: episodes of everything that two nodes do, in an
 # order that the seed decides: all of them (or those that are named), shuffled, again and
-# again. After each nothing is left behind, and new connections work. Of what it prints
+# again. After each nothing is left behind, and new connections work; memory does not grow
+# from the second time of all of them to the last (memory.sh). Of what it prints
 # with "soak:" in front, scripts/soak makes its report; an episode alone, with the seed
 # that it began with, is the same again.
 # shellcheck source=tests/guest/lib/rdma.sh
@@ -19,6 +20,8 @@
 . "$(dirname "$0")/lib/tcp.sh"
 # shellcheck source=tests/guest/lib/nvmet.sh
 . "$(dirname "$0")/lib/nvmet.sh"
+# shellcheck source=tests/guest/lib/memory.sh
+. "$(dirname "$0")/lib/memory.sh"
 
 end=$((SECONDS + ${1:-60} * 60))
 state=${2:-1}
@@ -69,6 +72,15 @@ run() {
 counter() {
 	rdma statistic show link "$RDMA_DEV/1" | grep -oE "\b$1 [0-9]+" |
 		awk '{ sum += $2 } END { printf "%.0f\n", sum }'
+}
+
+# objects: of the device, those of the kernel's too.
+objects() {
+	rdma res show "$RDMA_DEV" | sed 's/^[0-9]*: //'
+}
+
+has_first_objects() {
+	[ "$(objects)" = "$first_objects" ]
 }
 
 # count WHAT NUMBER: for the report.
@@ -275,14 +287,17 @@ episode() {
 	lab-barrier clean
 	run rop_sendrecv --rounds 1 --timeout $((2 * patience))
 	expect_no_user_objects "new connections after $kind"
+	retry "$patience" has_first_objects || fail "after $kind there are $(objects), before all: $first_objects"
 	count_device 1
+	memory_take
 	for what in "${!counts[@]}"; do
 		text+=" $what ${counts[$what]}"
 	done
-	echo "soak: $kind ended:$text seconds $((SECONDS - began))"
+	echo "soak: $kind ended:$text seconds $((SECONDS - began))$memory_text"
 }
 
 [ "$NODE" != 1 ] || rm -f "$over"
+first_objects=$(objects)
 lab-barrier soak
 while :; do
 	[ "$NODE" != 1 ] || [ "$SECONDS" -lt "$end" ] || touch "$over"
@@ -290,4 +305,6 @@ while :; do
 	[ ! -e "$over" ] || break
 	episode
 done
+memory_judge ${#kinds[@]}
+echo "soak: memory:${memory_text:- not judged}"
 pass "a soak of ${1:-60} minutes, seed ${2:-1}"
