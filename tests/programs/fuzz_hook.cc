@@ -2,6 +2,7 @@
 #include "fuzz_hook.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <ropcie-abi.h>
@@ -9,7 +10,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,15 +51,14 @@ thread_local std::mt19937_64 generator;
 std::atomic<size_t> one_in{0};
 
 // Memory of this process that a call may write to, wherever that is: an address
-// that was changed may be nobody's.
+// that was changed may be nobody's. A file of this process and not of its
+// parent: not every kernel has process_vm_readv().
 std::vector<uint8_t> Read(uint64_t address, size_t length) {
   std::vector<uint8_t> bytes(length);
-  iovec to{bytes.data(), length};
-  // The kernel's structures have pointers as numbers.
-  iovec from{
-      reinterpret_cast<void*>(address),  // NOLINT(performance-no-int-to-ptr)
-      length};
-  const ssize_t got = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+  const int fd = static_cast<int>(
+      Kernel(SYS_openat, AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC));
+  const ssize_t got = Kernel(SYS_pread64, fd, bytes.data(), length, address);
+  Kernel(SYS_close, fd);
   bytes.resize(got < 0 ? 0 : static_cast<size_t>(got));
   return bytes;
 }

@@ -65,14 +65,12 @@ static int leak_num(void)
 
 static noinline void leak_stack(u8 *to)
 {
-	struct {
-		u32 written;
-		u8 forgotten[LEAK_SIZE];
-	} answer;
+	u8 forgotten[LEAK_SIZE];
+	u8 *from = forgotten;
 
-	answer.written = 1;
-	OPTIMIZER_HIDE_VAR(answer.written);
-	memcpy(to, answer.forgotten, LEAK_SIZE);
+	/* Or the compiler would find it out. */
+	OPTIMIZER_HIDE_VAR(from);
+	memcpy(to, from, LEAK_SIZE);
 }
 
 /* LEAK_SIZE bytes. */
