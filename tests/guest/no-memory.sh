@@ -33,8 +33,9 @@ knobs() {
 	done
 }
 
-# Linux tells of memory that it does not get, with a trace as a fault of ours would be:
-# it is kept from the console, and what is none of that is shown there afterwards.
+# Linux tells of memory that it does not get, with a trace as a fault of ours would be,
+# or with nothing but a trace (sysctl): it is kept from the console, and what is none of
+# that is shown there afterwards.
 quiet() {
 	dmesg -C
 	echo 2 >/proc/sys/kernel/printk
@@ -43,7 +44,13 @@ quiet() {
 loud() {
 	echo 8 >/proc/sys/kernel/printk
 	dmesg -c | awk '/vmalloc error|page allocation failure|percpu: allocation failed/ { skip = 80 }
-		skip-- > 0 { if (/<\/TASK>/) skip = 0; next } { skip = 0; print }' >/dev/console
+		skip-- > 0 { if (/<\/TASK>/) skip = 0; next }
+		{ skip = 0 }
+		/ CPU: .* Comm: / { trace = $0; next }
+		!trace { print; next }
+		{ trace = trace "\n" $0 }
+		/<\/TASK>/ { if (trace !~ /__register_sysctl_table/) print trace; trace = "" }
+		END { if (trace) print trace }' >/dev/console
 }
 
 # told: has the kernel said what it could not do?
