@@ -280,6 +280,7 @@ all_works() {
 }
 
 knobs verbose 0
+[ ! -e $faults/fail_usercopy/verbose ] || echo 0 >$faults/fail_usercopy/verbose
 knobs times -1
 knobs ignore-gfp-wait N
 knobs ignore-gfp-highmem N
