@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace ropcie {
 
@@ -28,6 +29,14 @@ void CheckMapping(const void* begin, size_t length);
 
 // From now on one call in `calls` of any thread is changed; 0: none is.
 void ChangeOneCallIn(size_t calls);
+
+struct Mapping {
+  uint8_t* begin;
+  size_t length;
+};
+
+// What this process has mapped of the device: its queues.
+std::vector<Mapping> Queues();
 
 }  // namespace ropcie
 

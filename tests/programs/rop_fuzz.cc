@@ -17,10 +17,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -36,27 +34,6 @@ namespace {
 
 constexpr int kThreads = 2;
 constexpr int kRounds = 100;
-
-struct Mapping {
-  uint8_t* begin;
-  size_t length;
-};
-
-// What this process has mapped of the device: its queues.
-std::vector<Mapping> Queues() {
-  std::vector<Mapping> found;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("/dev/infiniband/uverbs") != std::string::npos) {
-      char* rest = nullptr;
-      const uintptr_t begin = std::strtoull(line.c_str(), &rest, 16);
-      const uintptr_t end = std::strtoull(rest + 1, nullptr, 16);
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): that is what the file has
-      found.push_back({reinterpret_cast<uint8_t*>(begin), end - begin});
-    }
-  }
-  return found;
-}
 
 // Writes over the queues, and looks what the kernel writes. They may go
 // meanwhile, and this process with them.

@@ -15,10 +15,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -69,32 +67,11 @@ void DeviceMemory(const Device& device) {
   }
 }
 
-struct Mapping {
-  const uint8_t* begin;
-  size_t length;
-};
-
-// All that is mapped of the device.
-std::vector<Mapping> Mappings() {
-  std::vector<Mapping> found;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("/dev/infiniband/uverbs") != std::string::npos) {
-      char* rest = nullptr;
-      const uintptr_t begin = std::strtoull(line.c_str(), &rest, 16);
-      const uintptr_t end = std::strtoull(rest + 1, nullptr, 16);
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): that is what the file has
-      found.push_back({reinterpret_cast<const uint8_t*>(begin), end - begin});
-    }
-  }
-  return found;
-}
-
 // So many queues, which are not used yet: at their beginning are the words of
 // two rings at most.
 void CheckUnused(size_t expected, const std::string& when) {
   constexpr size_t kRings = 2 * sizeof(ropcie_abi_ring);
-  const std::vector<Mapping> found = Mappings();
+  const std::vector<Mapping> found = Queues();
   Check(found.size() == expected, when, ": ", found.size(), " mappings, not ",
         expected);
   for (const Mapping& queue : found) {
@@ -104,7 +81,7 @@ void CheckUnused(size_t expected, const std::string& when) {
 }
 
 void CheckUsed() {
-  const std::vector<Mapping> found = Mappings();
+  const std::vector<Mapping> found = Queues();
   Check(!found.empty(), "no queue is mapped");
   for (const Mapping& queue : found) {
     CheckMapping(queue.begin, queue.length);
