@@ -10,6 +10,12 @@
 #include <utility>
 #include <vector>
 
+extern "C" {
+#include "core/wire.h"
+}
+// Would turn [[fallthrough]] into something else.
+#undef fallthrough
+
 namespace ropcie {
 namespace {
 
@@ -27,34 +33,8 @@ struct Record {
   std::array<uint32_t, 7> operands;
 };
 constexpr size_t kRecordWords = 14;
-static_assert(sizeof(Record) == 4 * kRecordWords);
-
-// Operations and flags.
-enum Op : uint8_t {
-  kSend = 1,
-  kAck,
-  kEth,
-  kWrite,
-  kRead,
-  kCas,
-  kFaa,
-  kReadResp,
-  kAtomicResp,
-  kDatagram,
-  kAtomicWrite,
-  kAsk,
-  kGrant,
-  kRevoke,
-  kReturn,
-  kOpEnd
-};
-constexpr uint8_t kFirst = 1;
-constexpr uint8_t kLast = 2;
-constexpr uint8_t kImm = 4;
-constexpr uint8_t kSolicited = 8;
-constexpr uint8_t kAckReq = 16;
-constexpr uint8_t kInv = 32;
-constexpr uint8_t kPlaced = 64;
+static_assert(sizeof(Record) == offsetof(ropcie_slot, valid));
+static_assert(offsetof(Record, operands) == offsetof(ropcie_slot, operands));
 
 constexpr uint32_t k24Bits = 0xffffff;
 // In the operands.
@@ -62,14 +42,15 @@ constexpr size_t kRkey = 4;
 constexpr size_t kAddr = 5;
 
 bool IsAnswer(uint8_t op) {
-  return op == kAck || op == kReadResp || op == kAtomicResp || op == kGrant ||
-         op == kRevoke;
+  return op == ROPCIE_OP_ACK || op == ROPCIE_OP_READ_RESP ||
+         op == ROPCIE_OP_ATOMIC_RESP || op == ROPCIE_OP_GRANT ||
+         op == ROPCIE_OP_REVOKE;
 }
 
 bool NamesMemory(const Record& record) {
-  return record.op == kRead || record.op == kCas || record.op == kFaa ||
-         record.op == kAtomicWrite ||
-         (record.op == kWrite && (record.flags & kFirst) != 0);
+  return record.op == ROPCIE_OP_READ || record.op == ROPCIE_OP_CAS ||
+         record.op == ROPCIE_OP_FAA || record.op == ROPCIE_OP_ATOMIC_WRITE ||
+         (record.op == ROPCIE_OP_WRITE && (record.flags & ROPCIE_F_FIRST) != 0);
 }
 
 // What can be seen in the lanes of one victim.
@@ -145,7 +126,8 @@ class Forger {
         }
         [[fallthrough]];
       default:
-        record = Likely(static_cast<uint8_t>(1 + Below(random_, kOpEnd - 1)));
+        record =
+            Likely(static_cast<uint8_t>(1 + Below(random_, ROPCIE_OP_END - 1)));
     }
     // Most are left as they are: what is malformed ends the link.
     for (size_t n = OneIn(random_, 20) ? 1 + Below(random_, 2) : 0; n != 0;
@@ -198,34 +180,34 @@ class Forger {
 
   void Fill(Record* record) {
     switch (record->op) {
-      case kSend:
-      case kWrite:
-      case kReadResp:
+      case ROPCIE_OP_SEND:
+      case ROPCIE_OP_WRITE:
+      case ROPCIE_OP_READ_RESP:
         Fragment(record);
         break;
-      case kAck:
+      case ROPCIE_OP_ACK:
         record->operands = {
             Any32() & k24Bits,
             Any(std::array<uint32_t, 4>{0, 1, 0x800000, k24Bits}),
             static_cast<uint32_t>(Below(random_, 6) | Below(random_, 32) << 8)};
         break;
-      case kEth:
+      case ROPCIE_OP_ETH:
         record->mq = record->src_qpn = record->psn = 0;
         Whole(record, Any(std::array<uint32_t, 8>{0, 1, 13, 14, 60, 1500, 9000,
                                                   65536}));
         break;
-      case kDatagram:
+      case ROPCIE_OP_DATAGRAM:
         record->mq = Any(std::array<uint32_t, 3>{2, 33554430, record->mq});
         Whole(record, Any(std::array<uint32_t, 4>{40, 41, 296, 4136}));
-        record->flags |= OneIn(random_, 4) ? kSolicited : 0;
+        record->flags |= OneIn(random_, 4) ? ROPCIE_F_SOLICITED : 0;
         record->operands = {
             Any(std::array<uint32_t, 3>{0x80010000, 0x11111111, Any32()}),
             static_cast<uint32_t>(1 + Below(random_, 3)) | 0xffff0000};
         break;
-      case kAtomicWrite:
+      case ROPCIE_OP_ATOMIC_WRITE:
         Whole(record, 8);
         break;
-      case kRead:
+      case ROPCIE_OP_READ:
         record->msg_len = Any(std::array<uint32_t, 6>{
             0, 1, 4096, 65536, 1 << 20, uint32_t{1} << 31});
         // Never more answers than are allowed.
@@ -233,23 +215,24 @@ class Forger {
                           ? 65536
                           : Any(std::array<uint32_t, 3>{64, 16384, 65536});
         break;
-      case kGrant:
+      case ROPCIE_OP_GRANT:
         record->frag_len = 8 * static_cast<uint32_t>(Below(random_, 273));
         record->msg_len = record->frag_len / 8 * 4096;
         record->imm = record->frag_len == 0 ? 0 : Any32() | 1;
         break;
-      case kAsk:
+      case ROPCIE_OP_ASK:
         record->imm = static_cast<uint32_t>(Below(random_, 2));
         break;
-      case kRevoke:
-      case kReturn:
+      case ROPCIE_OP_REVOKE:
+      case ROPCIE_OP_RETURN:
         record->psn = 0;
         record->imm = 1 + static_cast<uint32_t>(Below(random_, 4));
         break;
       default:
         record->operands.at(0) = Any32();
     }
-    if (NamesMemory(*record) || record->op == kAsk || record->op == kGrant) {
+    if (NamesMemory(*record) || record->op == ROPCIE_OP_ASK ||
+        record->op == ROPCIE_OP_GRANT) {
       Name(record);
     }
     if (OneIn(random_, 8)) {
@@ -259,12 +242,13 @@ class Forger {
 
   // As if the payload were there already, or the answer's might be.
   void Place(Record* record) {
-    const bool carries = record->op == kWrite || record->op == kReadResp;
+    const bool carries =
+        record->op == ROPCIE_OP_WRITE || record->op == ROPCIE_OP_READ_RESP;
     if (carries && record->frag_len != 0) {
-      record->flags |= kPlaced;
+      record->flags |= ROPCIE_F_PLACED;
       record->operands.at(0) = 1 + static_cast<uint32_t>(Below(random_, 4));
-    } else if (record->op == kRead && record->msg_len != 0) {
-      record->flags |= kPlaced;
+    } else if (record->op == ROPCIE_OP_READ && record->msg_len != 0) {
+      record->flags |= ROPCIE_F_PLACED;
       record->operands.at(0) = Any32();
       record->operands.at(1) = Any32();
       record->operands.at(2) = Key();
@@ -272,7 +256,7 @@ class Forger {
   }
 
   static void Whole(Record* record, uint32_t length) {
-    record->flags |= kFirst | kLast;
+    record->flags |= ROPCIE_F_FIRST | ROPCIE_F_LAST;
     record->msg_len = record->frag_len = length;
   }
 
@@ -284,17 +268,19 @@ class Forger {
     if (record->frag_len != 0 && OneIn(random_, 2)) {
       record->msg_len = length + Any(std::array<uint32_t, 3>{
                                      1, 65536, (uint32_t{1} << 31) - length});
-      record->flags = Any(std::array<uint8_t, 3>{kFirst, 0, kLast});
+      record->flags =
+          Any(std::array<uint8_t, 3>{ROPCIE_F_FIRST, 0, ROPCIE_F_LAST});
     }
-    if ((record->flags & kLast) == 0 || record->op == kReadResp) {
+    if ((record->flags & ROPCIE_F_LAST) == 0 ||
+        record->op == ROPCIE_OP_READ_RESP) {
       return;
     }
-    record->flags |= OneIn(random_, 2) ? kAckReq : 0;
+    record->flags |= OneIn(random_, 2) ? ROPCIE_F_ACKREQ : 0;
     if (OneIn(random_, 4)) {
-      record->flags |= kImm;
+      record->flags |= ROPCIE_F_IMM;
       record->imm = Any32();
-    } else if (record->op == kSend && OneIn(random_, 4)) {
-      record->flags |= kInv;
+    } else if (record->op == ROPCIE_OP_SEND && OneIn(random_, 4)) {
+      record->flags |= ROPCIE_F_INV;
       record->imm = Key();
     }
   }
@@ -368,7 +354,7 @@ void ForgeMalformed(const Bar& memory, const Victim& victim, Random* random) {
   const size_t lane = Below(random, victim.lanes);
   const Lanes lanes = Look(memory, victim);
   Record record{};
-  record.op = OneIn(random, 2) ? 0 : static_cast<uint8_t>(kOpEnd);
+  record.op = OneIn(random, 2) ? 0 : static_cast<uint8_t>(ROPCIE_OP_END);
   WriteRecord(memory, victim, lane, lanes.next[lane], record);
 }
 
