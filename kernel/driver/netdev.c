@@ -52,7 +52,8 @@ struct ropcie_netdev {
 	struct ropcie_adapter *adapter;
 	struct ropcie_mq mq;
 	struct mutex lock; /* for changes of @peers */
-	struct list_head peers; /* of struct ropcie_netdev_peer, under RCU */
+	struct ropcie_netdev_peer *all; /* by ropcie_peer_index() */
+	struct list_head peers; /* those of them that are up, under RCU */
 	struct delayed_work retry;
 };
 
@@ -345,6 +346,15 @@ bool ropcie_netdev_is_own(const struct net_device *ndev)
 	return ndev->netdev_ops == &ropcie_netdev_ops;
 }
 
+static void ropcie_netdev_free(struct net_device *ndev)
+{
+	struct ropcie_netdev *nd = netdev_priv(ndev);
+
+	free_percpu(ndev->tstats);
+	kfree(nd->all);
+	free_netdev(ndev);
+}
+
 struct net_device *ropcie_netdev_create(struct ropcie_adapter *a,
 					struct device *parent)
 {
@@ -355,13 +365,16 @@ struct net_device *ropcie_netdev_create(struct ropcie_adapter *a,
 			    ether_setup);
 	if (!ndev)
 		return NULL;
+	nd = netdev_priv(ndev);
+	/* Now: nobody would try again, should there be no memory when a link comes up. */
+	nd->all = kcalloc(ropcie_adapter_num_peers(a), sizeof(*nd->all),
+			  GFP_KERNEL);
 	ndev->tstats = netdev_alloc_pcpu_stats(struct pcpu_sw_netstats);
-	if (!ndev->tstats) {
-		free_netdev(ndev);
+	if (!nd->all || !ndev->tstats) {
+		ropcie_netdev_free(ndev);
 		return NULL;
 	}
 
-	nd = netdev_priv(ndev);
 	nd->ndev = ndev;
 	nd->adapter = a;
 	nd->mq.id = ROPCIE_MQ_NETDEV;
@@ -398,9 +411,8 @@ void ropcie_netdev_peer_up(struct net_device *ndev, struct ropcie_peer *peer)
 
 	if (ropcie_peer_is_self(peer))
 		return;
-	/* Nobody would try again while the link is up. */
-	to = kzalloc(sizeof(*to), GFP_KERNEL | __GFP_NOFAIL);
-	to->peer = peer;
+	to = &nd->all[ropcie_peer_index(peer)];
+	*to = (struct ropcie_netdev_peer){ .peer = peer };
 	ether_addr_copy(to->mac, ropcie_peer_mac(peer));
 	ropcie_mq_to_peer(peer, 0, &to->tx);
 
@@ -415,25 +427,19 @@ static void ropcie_netdev_forget(struct ropcie_netdev *nd,
 				 struct ropcie_peer *peer)
 {
 	struct ropcie_netdev_peer *to, *next;
-	LIST_HEAD(gone);
 
 	mutex_lock(&nd->lock);
 	list_for_each_entry_safe(to, next, &nd->peers, list) {
 		if (peer && to->peer != peer)
 			continue;
 		list_del_rcu(&to->list);
-		/* A reader may still stand on it: leave its next alone. */
+		/* A reader may still stand on it. */
 		synchronize_net();
-		list_add(&to->list, &gone);
+		ropcie_mq_disconnect(&to->tx);
 	}
 	if (list_empty(&nd->peers))
 		netif_carrier_off(nd->ndev);
 	mutex_unlock(&nd->lock);
-
-	list_for_each_entry_safe(to, next, &gone, list) {
-		ropcie_mq_disconnect(&to->tx);
-		kfree(to);
-	}
 }
 
 void ropcie_netdev_peer_down(struct net_device *ndev, struct ropcie_peer *peer)
@@ -456,6 +462,5 @@ void ropcie_netdev_destroy(struct net_device *ndev)
 		unregister_netdev(ndev);
 	ropcie_netdev_forget(nd, NULL);
 	cancel_delayed_work_sync(&nd->retry);
-	free_percpu(ndev->tstats);
-	free_netdev(ndev);
+	ropcie_netdev_free(ndev);
 }

@@ -509,7 +509,7 @@ bool ropcie_rx_take_request(struct ropcie_mq *mq, struct ropcie_peer *peer,
 /* Data that a READ or an atomic asked for. Return: the QP has to be run. */
 static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
-	struct ropcie_rec orig;
+	struct ropcie_rec orig ROPCIE_UNINIT;
 	struct ropcie_vec value;
 	struct ropcie_req_place at;
 	u64 now = ropcie_timeout_base(qp->req.attr.timeout_ns);

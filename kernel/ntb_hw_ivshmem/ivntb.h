@@ -9,6 +9,7 @@
 #include <linux/interrupt.h>
 #include <linux/ntb.h>
 #include <linux/pci.h>
+#include <linux/ratelimit.h>
 #include <linux/spinlock.h>
 #include <linux/timer.h>
 #include <linux/workqueue.h>
@@ -150,6 +151,7 @@ struct ivntb_window {
  *		port.
  * @down_since:	Since when the client knows that the link is down (jiffies).
  * @complained:	Its layout differs, and that has been said.
+ * @log:	How often that may be.
  * @in_epoch:	What the last poll found, for the interrupt handler to compare.
  * @in_seen:	Likewise.
  * @in_enabled:	Likewise.
@@ -175,6 +177,7 @@ struct ivntb_peer {
 	unsigned int beats;
 	unsigned long down_since;
 	bool complained;
+	struct ratelimit_state log;
 	u32 in_epoch;
 	u32 in_seen;
 	u32 in_enabled;

@@ -136,11 +136,12 @@ static bool ivntb_peer_fits(struct ivntb_dev *ndev, struct ivntb_peer *peer)
 		peer->complained = false;
 		return true;
 	}
-	if (!peer->complained)
-		dev_err_ratelimited(&ndev->pdev->dev,
-				    "port %d has other ports=, mw_count=, mw_size=, flat= or family= than this one, or other memory than its flat window here: no link\n",
-				    peer->port);
-	peer->complained = true;
+	if (!peer->complained && __ratelimit(&peer->log)) {
+		dev_err(&ndev->pdev->dev,
+			"port %d has other ports=, mw_count=, mw_size=, flat= or family= than this one, or other memory than its flat window here: no link\n",
+			peer->port);
+		peer->complained = true;
+	}
 	return false;
 }
 

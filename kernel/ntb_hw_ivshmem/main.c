@@ -266,6 +266,8 @@ static void ivntb_init_peers(struct ivntb_dev *ndev)
 	for (pidx = 0; pidx < ndev->peer_count; pidx++) {
 		peer = &ndev->peers[pidx];
 		peer->port = ivntb_peer_to_port(ndev->port, pidx);
+		ratelimit_state_init(&peer->log, DEFAULT_RATELIMIT_INTERVAL,
+				     DEFAULT_RATELIMIT_BURST);
 		peer->hdr = &ndev->headers[peer->port];
 		peer->out = &ndev->self->pair[peer->port];
 		peer->in = &peer->hdr->pair[ndev->port];

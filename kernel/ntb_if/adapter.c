@@ -206,6 +206,12 @@ const char *ropcie_adapter_name(const struct ropcie_adapter *a)
 }
 EXPORT_SYMBOL_GPL(ropcie_adapter_name);
 
+u32 ropcie_adapter_num_peers(const struct ropcie_adapter *a)
+{
+	return a->npeers - 1;
+}
+EXPORT_SYMBOL_GPL(ropcie_adapter_num_peers);
+
 int ropcie_adapter_poll(struct ropcie_adapter *a)
 {
 	unsigned long now = jiffies;
@@ -255,6 +261,12 @@ const u8 *ropcie_peer_mac(const struct ropcie_peer *peer)
 	return peer->mac;
 }
 EXPORT_SYMBOL_GPL(ropcie_peer_mac);
+
+u32 ropcie_peer_index(const struct ropcie_peer *peer)
+{
+	return peer->index;
+}
+EXPORT_SYMBOL_GPL(ropcie_peer_index);
 
 bool ropcie_peer_is_self(const struct ropcie_peer *peer)
 {

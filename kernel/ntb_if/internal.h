@@ -23,6 +23,7 @@
 #include <linux/interrupt.h>
 #include <linux/kref.h>
 #include <linux/mutex.h>
+#include <linux/ratelimit.h>
 #include <linux/sched.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
@@ -142,6 +143,8 @@ struct ropcie_lane {
  * @link_ready: @link is initialised, because the windows are there
  * @work: calls ropcie_link_step() at each event and heartbeat
  * @dma: copies large payloads, or NULL; senders read it under RCU
+ * @log: how often the log tells of it: its own, so that no peer can keep the log from
+ *	telling of another
  * @error: a lane found that the peer breaks the protocol; set by anybody
  * @lane: lanes
  * @priv: the backend's
@@ -171,6 +174,7 @@ struct ropcie_peer {
 	bool link_ready;
 	struct delayed_work work;
 	struct ropcie_dma __rcu *dma;
+	struct ratelimit_state log;
 	int error;
 	struct ropcie_lane lane[ROPCIE_MAX_LANES];
 	void *priv;

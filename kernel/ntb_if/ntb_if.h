@@ -109,6 +109,8 @@ void ropcie_self_destroy(struct ropcie_adapter *a);
 /* The device that the adapter sits on (PCI function, or a virtual device). */
 struct device *ropcie_adapter_dev(struct ropcie_adapter *a);
 const char *ropcie_adapter_name(const struct ropcie_adapter *a);
+/* How many peers it may have, the own node left out. */
+u32 ropcie_adapter_num_peers(const struct ropcie_adapter *a);
 
 /**
  * ropcie_adapter_start() - begin to use an adapter
@@ -350,6 +352,8 @@ unsigned int ropcie_peer_patience_ms(void);
 
 /* A peer's identity. */
 const u8 *ropcie_peer_mac(const struct ropcie_peer *peer);
+/* Below ropcie_adapter_num_peers(); that of the own node means nothing. */
+u32 ropcie_peer_index(const struct ropcie_peer *peer);
 bool ropcie_peer_is_self(const struct ropcie_peer *peer);
 bool ropcie_peer_is_up(const struct ropcie_peer *peer);
 /* Are both ends in this kernel? Then records may go past the lanes, with one copy. */

@@ -72,10 +72,10 @@ static void hide_memory(struct ropcie_peer *peer)
 		return;
 	ret = ntb_mw_clear_trans(np->port->ntb, np->pidx, in_memory(np));
 	np->memory_open = ret;
-	if (ret)
-		dev_err_ratelimited(&np->port->ntb->dev,
-				    "the window that shows all memory to peer %u can not be closed: %d\n",
-				    np->pidx, ret);
+	if (ret && __ratelimit(&peer->log))
+		dev_err(&np->port->ntb->dev,
+			"the window that shows all memory to peer %u can not be closed: %d\n",
+			np->pidx, ret);
 }
 
 /*
@@ -240,9 +240,10 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 		want = size / 2;
 	} while (want >= ropcie_window_min());
 
-	dev_err_ratelimited(dev, "no inbound window of %zu to %u KiB, aligned to %llu KiB: reserve memory with cma=, switch the IOMMU on, or make the NTB's BAR smaller\n",
-			    ropcie_window_min() >> 10, ropcie_window_kib,
-			    (u64)align >> 10);
+	if (__ratelimit(&peer->log))
+		dev_err(dev, "no inbound window of %zu to %u KiB, aligned to %llu KiB: reserve memory with cma=, switch the IOMMU on, or make the NTB's BAR smaller\n",
+			ropcie_window_min() >> 10, ropcie_window_kib,
+			(u64)align >> 10);
 	return -ENOMEM;
 }
 
@@ -310,9 +311,9 @@ int ropcie_ntb_connect(struct ropcie_peer *peer)
 	if (ret == -EINVAL)
 		ret = ntb_peer_mw_set_trans(ntb, np->pidx, out_window(np), dma,
 					    np->io_size);
-	if (ret)
-		dev_err_ratelimited(&ntb->dev,
-				    "window %d can not be led to %#llx of peer %u: %d\n",
-				    out_window(np), dma, np->pidx, ret);
+	if (ret && __ratelimit(&peer->log))
+		dev_err(&ntb->dev,
+			"window %d can not be led to %#llx of peer %u: %d\n",
+			out_window(np), dma, np->pidx, ret);
 	return ret;
 }

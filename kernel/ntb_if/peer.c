@@ -51,6 +51,8 @@ struct ropcie_peer *ropcie_peer_alloc(struct ropcie_adapter *a, u32 index,
 	peer->self = self;
 	peer->twin = self ? peer : NULL;
 	mutex_init(&peer->mutex);
+	ratelimit_state_init(&peer->log, DEFAULT_RATELIMIT_INTERVAL,
+			     DEFAULT_RATELIMIT_BURST);
 	INIT_DELAYED_WORK(&peer->work, peer_work);
 	for (i = 0; i < ROPCIE_MAX_LANES; i++)
 		ropcie_lane_init(&peer->lane[i], peer, i);
@@ -231,9 +233,10 @@ static int peer_connect(struct ropcie_peer *peer)
 				       peer->link.own.w[ROPCIE_LW_EPOCH],
 				       theirs, peer->link.peer_epoch);
 		if (ret) {
-			dev_err_ratelimited(peer->adapter->dev,
-					    "no lanes to peer %u: %d, its link starts again\n",
-					    peer->index, ret);
+			if (__ratelimit(&peer->log))
+				dev_err(peer->adapter->dev,
+					"no lanes to peer %u: %d, its link starts again\n",
+					peer->index, ret);
 			return ret;
 		}
 	}
@@ -249,12 +252,11 @@ static void peer_announce(struct ropcie_peer *peer)
 	u32 i;
 
 	atomic64_inc(&a->link_ups);
-	if (!peer->self)
-		dev_info_ratelimited(a->dev,
-				     "link to %pM (peer %u) up, %u lanes of %u KiB out, %u KiB in\n",
-				     peer->mac, peer->index, peer->nlanes,
-				     (u32)(ropcie_lane_size(&peer->link.peer_offer.geom) >> 10),
-				     (u32)(ropcie_lane_size(&peer->link.offer.geom) >> 10));
+	if (!peer->self && __ratelimit(&peer->log))
+		dev_info(a->dev, "link to %pM (peer %u) up, %u lanes of %u KiB out, %u KiB in\n",
+			 peer->mac, peer->index, peer->nlanes,
+			 (u32)(ropcie_lane_size(&peer->link.peer_offer.geom) >> 10),
+			 (u32)(ropcie_lane_size(&peer->link.offer.geom) >> 10));
 	a->user->peer_up(a->ctx, peer);
 	for (i = 0; i < peer->nlanes; i++)
 		ropcie_lane_open_rx(&peer->lane[i]);
@@ -290,8 +292,9 @@ static void peer_disconnect(struct ropcie_peer *peer)
 	if (!was_up)
 		return;
 	if (!peer->self) {
-		dev_info_ratelimited(a->dev, "link to %pM (peer %u) lost\n",
-				     peer->mac, peer->index);
+		if (__ratelimit(&peer->log))
+			dev_info(a->dev, "link to %pM (peer %u) lost\n",
+				 peer->mac, peer->index);
 		atomic64_inc(&a->link_losses);
 	}
 	a->user->peer_down(a->ctx, peer);
@@ -343,9 +346,9 @@ static bool peer_link_ready(struct ropcie_peer *peer)
 	if (!ret)
 		ret = peer_make_offer(peer, &offer);
 	if (ret) {
-		if (ret != -EAGAIN)
-			dev_err_ratelimited(a->dev, "no window for peer %u: %d\n",
-					    peer->index, ret);
+		if (ret != -EAGAIN && __ratelimit(&peer->log))
+			dev_err(a->dev, "no window for peer %u: %d\n",
+				peer->index, ret);
 		return false;
 	}
 	if (peer->memory && peer->shows_memory)
@@ -358,8 +361,9 @@ static bool peer_link_ready(struct ropcie_peer *peer)
 
 static void peer_refuse(struct ropcie_peer *peer, const char *why)
 {
-	dev_warn_ratelimited(peer->adapter->dev,
-			     "peer %u refused: %s\n", peer->index, why);
+	if (__ratelimit(&peer->log))
+		dev_warn(peer->adapter->dev, "peer %u refused: %s\n",
+			 peer->index, why);
 }
 
 /* What the peer did, of which a lane or the user said @error. */
@@ -370,8 +374,10 @@ static const char *peer_offence(int error)
 		return "it sent a malformed record";
 	case -EPROTO:
 		return "it claims to have consumed what was not sent";
-	default:
+	case -ETIMEDOUT:
 		return "it does not give memory back";
+	default:
+		return "an error that is none of the protocol's";
 	}
 }
 
@@ -380,9 +386,9 @@ static void peer_protocol_error(struct ropcie_peer *peer, int error)
 	struct ropcie_adapter *a = peer->adapter;
 
 	atomic64_inc(&a->protocol_errors);
-	dev_err_ratelimited(a->dev,
-			    "%pM (peer %u) broke the protocol: %s, its link starts again\n",
-			    peer->mac, peer->index, peer_offence(error));
+	if (__ratelimit(&peer->log))
+		dev_err(a->dev, "%pM (peer %u) broke the protocol: %s, its link starts again\n",
+			peer->mac, peer->index, peer_offence(error));
 }
 
 /* Return: what there is to do then. */
@@ -396,8 +402,9 @@ static u32 peer_prepare(struct ropcie_peer *peer)
 	if (!ret)
 		return ropcie_link_prepared(&peer->link);
 	/* The next step asks for it again. */
-	dev_err_ratelimited(a->dev, "no window can be opened to peer %u: %d\n",
-			    peer->index, ret);
+	if (__ratelimit(&peer->log))
+		dev_err(a->dev, "no window can be opened to peer %u: %d\n",
+			peer->index, ret);
 	return 0;
 }
 

@@ -209,7 +209,7 @@ static void leak_netlink(struct sk_buff *skb)
 	struct nlmsghdr *nlh;
 	struct sk_buff *msg;
 
-	if (skb->len < NLMSG_HDRLEN)
+	if (skb->len < NLMSG_HDRLEN || !netlink_capable(skb, CAP_SYS_ADMIN))
 		return;
 	msg = nlmsg_new(LEAK_SIZE, GFP_KERNEL);
 	if (!msg)
