@@ -18,6 +18,8 @@ some=$(((every + 7) / 8)) # where there are not that many
 faults=/sys/kernel/debug
 said=$LAB_OUT/failcall.$NODE
 state=/sys/kernel/debug/ropcie_ntb_if
+of_linux='vmalloc error|page allocation failure|percpu: allocation failed'
+most=5000 # failures of one call; none has so many
 
 [ -e /proc/self/fail-nth ] || {
 	echo "left out: this kernel has no fault injection"
@@ -39,11 +41,13 @@ knobs() {
 quiet() {
 	dmesg -C
 	echo 2 >/proc/sys/kernel/printk
+	trap loud EXIT
 }
 
 loud() {
+	trap - EXIT
 	echo 8 >/proc/sys/kernel/printk
-	dmesg -c | awk '/vmalloc error|page allocation failure|percpu: allocation failed/ { skip = 80 }
+	dmesg -c | awk -v of_linux="$of_linux" '$0 ~ of_linux { skip = 80 }
 		skip-- > 0 { if (/<\/TASK>/) skip = 0; next }
 		{ skip = 0 }
 		/ CPU: .* Comm: / { trace = $0; next }
@@ -55,7 +59,7 @@ loud() {
 
 # told: has the kernel said what it could not do?
 told() {
-	dmesg | grep -qE 'error -[0-9]+|: -12$|failed|can not be mapped'
+	dmesg | grep -vE "$of_linux" | grep -qE 'error -[0-9]+|: -12$|failed|can not be mapped'
 }
 
 # try N CALL WORD...: in $status what rop_failcall makes of it.
@@ -69,7 +73,7 @@ try() {
 	1)
 		refused=$((refused + 1))
 		grep -qE 'Cannot allocate memory|Bad address|No buffer space' "$said" ||
-			echo "WRONG: $(<"$said")"
+			wrong+=$(<"$said")$'\n'
 		;;
 	*) fail "$* ended with status $status: $(<"$said")" ;;
 	esac
@@ -79,15 +83,17 @@ try() {
 # called each time with the status in $status.
 sweep() {
 	local step=$1 name=$2 undo=$3 first=$((1 + RANDOM % $1))
-	local nth=$first calls=0 refused=0 status=0
+	local nth=$first calls=0 refused=0 status=0 wrong=
 
 	shift 3
 	while [ $status != 3 ]; do
+		[ "$nth" -lt $most ] || fail "$name: there is no end of failures"
 		try "$nth" "$@"
 		$undo
 		loud
 		nth=$((nth + step))
 	done
+	[ -z "$wrong" ] || fail "$name: the errno does not say that memory is short: $wrong"
 	[ $calls -gt 1 ] || fail "$name: nothing has failed"
 	pass "$name: $calls calls with failures $first, $((first + step)), ..., $refused were refused"
 }
@@ -142,7 +148,8 @@ interface_and_link() {
 }
 
 end_own() {
-	[ "$status" != 1 ] || grep -q . /sys/kernel/debug/ropcie_ktest/*/result
+	[ "$status" != 1 ] || grep -q '^FAIL' /sys/kernel/debug/ropcie_ktest/*/result ||
+		fail "the kernel's verbs do not say what failed: $(<"$said")"
 }
 
 kernel_verbs() {
@@ -202,9 +209,10 @@ links_come_up() {
 	quiet
 	for_workers make-it-fail 1
 	knobs task-filter Y
-	knobs probability 70
+	knobs probability 100
 	bind_to ropcie ropcie
 	sleep 3
+	! link_is_up || fail "the link needs no memory"
 	knobs probability 0
 	for_workers make-it-fail 0
 	retry "$patience" link_is_up || fail "the link does not come up when there is memory again"
@@ -241,12 +249,14 @@ connections() {
 		echo 0 2>/dev/null >"/proc/$worker/make-it-fail" || true
 	done
 	lab-barrier connections-over
+	[ $worked -gt 0 ] || fail "no connection has worked in spite of failures"
+	[ $rounds -lt 60 ] || [ $worked -lt "$rounds" ] || fail "no connection has met a failure"
 	pass "connections: $worked of $rounds in spite of failures"
 }
 
 # What runs in interrupts may not wait for memory: traffic goes on without.
 interrupts() {
-	local end pings=0
+	local end pings=0 answers=0
 
 	start_strict_hog 4
 	lab-barrier interrupts
@@ -256,17 +266,18 @@ interrupts() {
 	knobs probability 10
 	end=$((SECONDS + 10))
 	while [ $SECONDS -lt $end ]; do
-		ping -q -c20 -i0.01 -W1 -s 5000 "10.77.0.$((3 - NODE))" >/dev/null || true
+		answers=$((answers + $({ ping -q -c20 -i0.01 -W1 -s 5000 "10.77.0.$((3 - NODE))" || true; } | sed -n 's/.* \([0-9]*\) received.*/\1/p')))
 		pings=$((pings + 20))
 	done
 	knobs probability 0
 	knobs ignore-gfp-wait N
 	loud
+	[ $answers -lt $pings ] || fail "no packet was lost for want of memory"
 	expect_traffic "failures in interrupts"
 	lab-barrier interrupts-over
 	kill_hog || true # its peer may have been killed first
 	expect_no_user_objects "failures in interrupts"
-	pass "traffic goes on without memory in interrupts, beside $pings pings"
+	pass "traffic goes on without memory in interrupts, beside $pings pings, of which $answers were answered"
 }
 
 # all_works WHEN

@@ -58,8 +58,9 @@ class Sweep {
 
   // `call` returns an errno; `before` and `after` make and clean up what it
   // needs. It fails at each place in turn until there is no further one.
-  void Each(const std::string& name, const Step& before, const Call& call,
-            const Step& after) {
+  // Returns how many there are.
+  int Each(const std::string& name, const Step& before, const Call& call,
+           const Step& after) {
     int nth = 0;
     bool more = true;
     int told = 0;
@@ -90,12 +91,13 @@ class Sweep {
     ++calls_;
     injected_ += nth - 1;
     told_ += told;
+    return nth - 1;
   }
 
   template <typename Pointer>
   void Create(const std::string& name, Pointer* object,
               const std::function<typename Pointer::pointer()>& create) {
-    Each(
+    const int failures = Each(
         name, [] {},
         [&] {
           errno = 0;
@@ -103,6 +105,7 @@ class Sweep {
           return *object == nullptr ? errno : 0;
         },
         [&] { object->reset(); });
+    Check(failures > 0, name, ": nothing has failed");
   }
 
   template <typename Pointer, typename Destroy>

@@ -52,6 +52,7 @@ long Kernel(long number, Arguments... arguments) {
 
 thread_local std::mt19937_64 generator;
 std::atomic<size_t> one_in{0};
+constinit std::atomic<std::atomic<uint64_t>*> searched{nullptr};
 
 // Memory of this process that a call may write to, wherever that is: an address
 // that was changed may be nobody's. A file of this process and not of its
@@ -93,6 +94,9 @@ class Watch {
 
   void Check(std::span<const uint8_t> before,
              std::span<const uint8_t> now) const {
+    if (std::atomic<uint64_t>* const bytes = searched.load()) {
+      *bytes += now.size();
+    }
     const std::optional<size_t> at =
         FindLeak(before.first(now.size()), now, step_);
     if (!at) {
@@ -262,6 +266,7 @@ std::vector<Mapping> Queues() {
   return found;
 }
 
+void CountSearched(std::atomic<uint64_t>* bytes) { searched = bytes; }
 void ChangeOneCallIn(size_t calls) { one_in = calls; }
 
 }  // namespace ropcie

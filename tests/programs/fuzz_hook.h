@@ -5,6 +5,7 @@
 #ifndef ROPCIE_TESTS_PROGRAMS_FUZZ_HOOK_H_
 #define ROPCIE_TESTS_PROGRAMS_FUZZ_HOOK_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,6 +27,9 @@ uint64_t Changed(uint64_t word);
 // Queues, device memory: what is in there by now is not memory of the kernel
 // either.
 void CheckMapping(const void* begin, size_t length);
+
+// From now on the bytes that have been searched are added there.
+void CountSearched(std::atomic<uint64_t>* bytes);
 
 // From now on one call in `calls` of any thread is changed; 0: none is.
 void ChangeOneCallIn(size_t calls);

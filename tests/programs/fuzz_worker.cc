@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -46,8 +47,9 @@ T* Pick(const std::vector<T*>& pool) {
 // One thread's objects, and what it does with them.
 class Worker {
  public:
-  Worker(ibv_context* context, uint8_t* memory, uint64_t seed)
-      : context_(context), memory_(memory) {
+  Worker(ibv_context* context, uint8_t* memory, uint64_t seed,
+         std::atomic<uint64_t>* created)
+      : context_(context), memory_(memory), created_(created) {
     SeedRandom(seed);
     channel_ = ibv_create_comp_channel(context_);
     if (channel_ != nullptr) {
@@ -82,9 +84,10 @@ class Worker {
 
  private:
   template <typename T>
-  static void Keep(std::vector<T*>& pool, T* object) {
+  void Keep(std::vector<T*>& pool, T* object) {
     if (object != nullptr) {
       pool.push_back(object);
+      ++*created_;
     }
   }
   template <typename T, typename F>
@@ -481,6 +484,7 @@ class Worker {
 
   ibv_context* context_;
   uint8_t* memory_;
+  std::atomic<uint64_t>* created_;
   ibv_comp_channel* channel_ = nullptr;
   ibv_gid gid_{};
   std::vector<ibv_pd*> pds_;
@@ -496,8 +500,9 @@ class Worker {
 
 }  // namespace
 
-void FuzzForever(ibv_context* context, uint8_t* memory, uint64_t seed) {
-  Worker worker(context, memory, seed);
+void FuzzForever(ibv_context* context, uint8_t* memory, uint64_t seed,
+                 std::atomic<uint64_t>* created) {
+  Worker worker(context, memory, seed, created);
   // Fault injection, where a kernel has it and it is on, is for this thread.
   std::ofstream("/proc/thread-self/make-it-fail") << 1;
   worker.Run();

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,8 +14,9 @@ namespace ropcie {
 // Bytes of the memory that all of them register, send and take away.
 constexpr size_t kFuzzMemory = size_t{1} << 20;
 
+// Adds the objects that it creates to `created`.
 [[noreturn]] void FuzzForever(ibv_context* context, uint8_t* memory,
-                              uint64_t seed);
+                              uint64_t seed, std::atomic<uint64_t>* created);
 
 }  // namespace ropcie
 

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -33,11 +34,26 @@ namespace ropcie {
 namespace {
 
 constexpr int kThreads = 2;
+constexpr int kRoundsOfAll = 5;  // all that processes may do is done in so many
 constexpr int kRounds = 100;
+
+// What all the processes have done.
+struct Counts {
+  std::atomic<uint64_t> created;    // objects
+  std::atomic<uint64_t> scribbled;  // words of queues
+  std::atomic<uint64_t> searched;   // bytes of answers and queues
+};
+
+Counts& SharedCounts() {
+  void* const memory = mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CheckErrno(memory == MAP_FAILED ? errno : 0, "mmap");
+  return *new (memory) Counts{};
+}
 
 // Writes over the queues, and looks what the kernel writes. They may go
 // meanwhile, and this process with them.
-[[noreturn]] void Scribble(uint64_t seed) {
+[[noreturn]] void Scribble(uint64_t seed, Counts& counts) {
   constexpr size_t kLook = 1 << 14;
   SeedRandom(seed);
   for (;;) {
@@ -49,6 +65,7 @@ constexpr int kRounds = 100;
       auto* const word = reinterpret_cast<volatile uint32_t*>(
           queue.begin + Below(reach / 4) * 4);
       *word = static_cast<uint32_t>(Changed(*word));
+      ++counts.scribbled;
     }
     if (!queues.empty()) {
       const Mapping& queue = queues[Below(queues.size())];
@@ -63,8 +80,9 @@ constexpr int kRounds = 100;
 }
 
 // A process, until it ends itself, in one way or another.
-[[noreturn]] void Child(const Options& options, uint64_t seed) {
+[[noreturn]] void Child(const Options& options, uint64_t seed, Counts& counts) {
   SeedRandom(seed);
+  CountSearched(&counts.searched);
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
   setenv("ROPCIE_MAPPED_QUEUES", OneIn(3) ? "0" : "1", 1);
@@ -88,12 +106,13 @@ constexpr int kRounds = 100;
   const bool scribbles = OneIn(2);
   const auto life = std::chrono::milliseconds(50 + Below(1500));
   for (int i = 0; i < kThreads; ++i) {
-    std::thread([=] {
-      FuzzForever(context, static_cast<uint8_t*>(memory), seed + 1 + i);
+    std::thread([=, &counts] {
+      FuzzForever(context, static_cast<uint8_t*>(memory), seed + 1 + i,
+                  &counts.created);
     }).detach();
   }
   if (scribbles) {
-    std::thread([=] { Scribble(seed); }).detach();
+    std::thread([seed, &counts] { Scribble(seed, counts); }).detach();
   }
   std::this_thread::sleep_for(life);
   switch (Below(4)) {
@@ -128,6 +147,7 @@ bool Ends(pid_t child, int timeout_s, int* status) {
 void Run(const Options& options) {
   constexpr int kLife = 10;  // s; more than a child gives itself
   const int rounds = options.rounds != 0 ? options.rounds : kRounds;
+  Counts& counts = SharedCounts();
   int killed = 0;
   for (int round = 0; round < rounds; ++round) {
     const uint64_t seed = options.seed * 1000000 + static_cast<uint64_t>(round);
@@ -137,7 +157,8 @@ void Run(const Options& options) {
       CheckErrno(child < 0 ? errno : 0, "fork");
       if (child == 0) {
         Child(options,
-              seed * 10 + static_cast<uint64_t>(&child - children.data()));
+              seed * 10 + static_cast<uint64_t>(&child - children.data()),
+              counts);
       }
     }
     for (const pid_t child : children) {
@@ -154,7 +175,15 @@ void Run(const Options& options) {
     }
   }
   std::cout << "fuzzed: " << 2 * rounds << " processes, " << killed
-            << " of them killed, seed " << options.seed << "\n";
+            << " of them killed, seed " << options.seed << "; "
+            << counts.created << " objects were created, " << counts.scribbled
+            << " words of queues changed, " << counts.searched
+            << " bytes searched\n";
+  Check(counts.created > 0 && counts.searched > 0,
+        "the processes could do nothing");
+  // Whether a process does is its seed's choice.
+  Check(counts.scribbled > 0 || rounds < kRoundsOfAll,
+        "no queue has been written over");
 }
 
 }  // namespace

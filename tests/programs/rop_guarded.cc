@@ -4,8 +4,10 @@
 // error begins again on the same queue pairs, without a word to the other side.
 // What arrives may be anything; but memory that nobody may write to stays as it
 // is to the last byte: what lies around regions and around receives, regions
-// without remote rights to write, and one of another protection domain. And
-// each work request completes. Prints "running" once data flows.
+// without remote rights to write, and one of another protection domain; what
+// may not be read either has secrets (secret.h). Each work request completes,
+// at the latest when the queue pairs are given up at the end. Prints "running"
+// once data flows; some has to flow afterwards, too.
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 
@@ -27,6 +29,7 @@
 #include <vector>
 
 #include "failure.h"
+#include "secret.h"
 #include "side.h"
 #include "verbs_util.h"
 
@@ -50,20 +53,24 @@ struct Target {
   uint32_t key;
 };
 
-// A region with a page at each end that is not of it. All has a pattern, and
-// what is not free must keep it.
+// A region with a page at each end that is not of it. What is not free must
+// keep what it has; the pages at the ends, and all of one that nobody may read,
+// are secret.
 class Guarded {
  public:
-  Guarded(const Device& device, std::string name, unsigned int access)
+  enum class Content { kSecret, kPattern };
+
+  Guarded(const Device& device, std::string name, unsigned int access,
+          Content content = Content::kSecret)
       : name_(std::move(name)),
         memory_(
             static_cast<uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
-        copy_(kBytes) {
+        copy_(kBytes, kSecret) {
     CheckErrno(memory_ == MAP_FAILED ? errno : 0, "mmap");
     std::mt19937 random(access);
-    for (uint8_t& byte : copy_) {
-      byte = static_cast<uint8_t>(random());
+    for (size_t i = 0; i < kRegion && content == Content::kPattern; ++i) {
+      copy_.at(kPage + i) = static_cast<uint8_t>(random());
     }
     std::memcpy(memory_, copy_.data(), kBytes);
     mr_ =
@@ -128,6 +135,7 @@ class Flow {
   Flow(const Device& device, Side& side, const ibv_sge& source)
       : device_(device),
         source_(source),
+        patience_(side.options.timeout_s),
         receives_(device, "receives", IBV_ACCESS_LOCAL_WRITE),
         answers_(device, "answers of READs", IBV_ACCESS_LOCAL_WRITE),
         cq_(CreateCq(device, 2 * kDepth)) {
@@ -148,17 +156,21 @@ class Flow {
 
   // Does all that there is to do now.
   void Go(const Targets& targets, std::mt19937_64* random) {
-    std::array<ibv_wc, size_t{2} * kDepth> done{};
-    const int count =
-        ibv_poll_cq(cq_.get(), static_cast<int>(done.size()), done.data());
-    ropcie::Check(count >= 0, "ibv_poll_cq failed");
-    for (int i = 0; i < count; ++i) {
-      Completed(done.at(static_cast<size_t>(i)));
-    }
+    Poll();
     if (failed_) {
       Revive();
     } else {
       Post(targets, random);
+    }
+  }
+
+  // Nothing that was posted is forgotten.
+  void End() {
+    failed_ = true;
+    since_ = Clock::now();
+    ToState(qp_.get(), IBV_QPS_ERR);
+    while (Waits()) {
+      Poll();
     }
   }
 
@@ -185,16 +197,31 @@ class Flow {
     }
   }
 
-  // All that is posted completes; then the queue pair is as good as new.
-  void Revive() {
-    constexpr auto kPatience = std::chrono::seconds(60);
+  void Poll() {
+    std::array<ibv_wc, size_t{2} * kDepth> done{};
+    const int count =
+        ibv_poll_cq(cq_.get(), static_cast<int>(done.size()), done.data());
+    ropcie::Check(count >= 0, "ibv_poll_cq failed");
+    for (int i = 0; i < count; ++i) {
+      Completed(done.at(static_cast<size_t>(i)));
+    }
+  }
+
+  // Has a queue pair with an error work requests that have not completed?
+  [[nodiscard]] bool Waits() const {
     const auto is_posted = [](bool posted) { return posted; };
     const bool waits =
         std::any_of(sending_.begin(), sending_.end(), is_posted) ||
         std::any_of(receiving_.begin(), receiving_.end(), is_posted);
-    const Clock::time_point now = Clock::now();
-    ropcie::Check(!waits || now < since_ + kPatience,
+    ropcie::Check(!waits || Clock::now() < since_ + patience_,
                   "work requests of a queue pair with an error do not end");
+    return waits;
+  }
+
+  // All that is posted completes; then the queue pair is as good as new.
+  void Revive() {
+    const bool waits = Waits();
+    const Clock::time_point now = Clock::now();
     if (waits || now < next_try_) {
       return;
     }
@@ -274,6 +301,7 @@ class Flow {
 
   const Device& device_;
   ibv_sge source_;
+  std::chrono::seconds patience_;
   Guarded receives_;
   Guarded answers_;
   std::array<ibv_sge, kDepth> receive_{};
@@ -297,13 +325,15 @@ void Run(Side& side) {
   std::signal(SIGTERM, [](int) { over = true; });
   const Device device = OpenDevice(side);
   Device stranger = OpenDevice(side);
-  Guarded source(device, "what is sent", 0);
+  Guarded source(device, "what is sent", 0, Guarded::Content::kPattern);
   Guarded own(device, "a region without remote rights", IBV_ACCESS_LOCAL_WRITE);
-  Guarded readable(device, "a region to read", IBV_ACCESS_REMOTE_READ);
+  Guarded readable(device, "a region to read", IBV_ACCESS_REMOTE_READ,
+                   Guarded::Content::kPattern);
   Guarded writable(device, "a region to write",
                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   Guarded atomic(device, "a region for atomics",
-                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+                 Guarded::Content::kPattern);
   Guarded foreign(stranger, "a region of another domain",
                   IBV_ACCESS_LOCAL_WRITE | kRemote);
   writable.Free(0, kRegion);
@@ -328,24 +358,28 @@ void Run(Side& side) {
     }
     return sum;
   };
-  bool running = false;
+  uint64_t at_first = 0;  // when data flowed
   while (!over) {
     for (const auto& flow : flows) {
       flow->Go(targets, &random);
     }
     // The others' programs want the processor, too.
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (!running && messages() > flows.size() * kDepth) {
-      running = true;
+    if (at_first == 0 && messages() > flows.size() * kDepth) {
+      at_first = messages();
       std::cout << "running\n" << std::flush;
     }
   }
 
   uint64_t lives = 0;
+  const uint64_t meanwhile = messages() - at_first;
   for (const auto& flow : flows) {
+    flow->End();
     flow->Check();
     lives += flow->lives();
   }
+  Check(meanwhile >= flows.size() * kDepth, "only ", meanwhile,
+        " work requests were done after \"running\"");
   for (const Guarded* region :
        {&source, &own, &readable, &writable, &atomic, &foreign}) {
     region->Check();

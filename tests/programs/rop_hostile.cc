@@ -5,7 +5,8 @@
 //   any     some of it is noise; most looks almost like what a good peer writes
 //   flood   breaks the protocol as soon as there is a link, again and again
 //   storm   only rings, as fast as it can
-// What it does is decided by the seed, and by what it finds.
+// What it does is decided by the seed, and by what it finds. It ends when it
+// has been given a secret (secret.h).
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -21,6 +22,7 @@
 #include "hostile_forge.h"
 #include "hostile_window.h"
 #include "options.h"
+#include "secret.h"
 
 namespace ropcie {
 namespace {
@@ -46,6 +48,9 @@ class Hostile {
     constexpr size_t kMostPauseUs = 3000;
     constexpr uint64_t kTurns = 512;  // of one kind
     for (uint64_t turn = 0;; ++turn) {
+      if (turn % kTurns == 0) {
+        LookForSecrets();
+      }
       std::seed_seq numbers{seed_, turn};
       std::seed_seq of_many{seed_, turn / kTurns, uint64_t{1}};
       random_.seed(of_many);
@@ -102,6 +107,17 @@ class Hostile {
   }
 
  private:
+  // Answers to what was forged lie where the others may write.
+  void LookForSecrets() const {
+    uint64_t last = 0;
+    for (size_t at = 0; at < memory_.size(); at += sizeof(uint64_t)) {
+      const auto word = memory_.Read<uint64_t>(at);
+      Check(word != kSecretWord || last != kSecretWord, "a secret lies at ", at,
+            " of the shared memory");
+      last = word;
+    }
+  }
+
   size_t Aligned(const Range& range, size_t align) {
     return range.begin + Below(&random_, range.length / align) * align;
   }
