@@ -20,9 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <list>
 #include <optional>
 #include <random>
@@ -249,21 +247,6 @@ void CheckMapping(const void* begin, size_t length) {
     watch.Check(zeros, Read(reinterpret_cast<uintptr_t>(bytes + at),
                             std::min(kPiece, length - at)));
   }
-}
-
-std::vector<Mapping> Queues() {
-  std::vector<Mapping> found;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("/dev/infiniband/uverbs") != std::string::npos) {
-      char* rest = nullptr;
-      const uintptr_t begin = std::strtoull(line.c_str(), &rest, 16);
-      const uintptr_t end = std::strtoull(rest + 1, nullptr, 16);
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): that is what the file has
-      found.push_back({reinterpret_cast<uint8_t*>(begin), end - begin});
-    }
-  }
-  return found;
 }
 
 void CountSearched(std::atomic<uint64_t>* bytes) { searched = bytes; }

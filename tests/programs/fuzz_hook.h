@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace ropcie {
 
@@ -33,14 +32,6 @@ void CountSearched(std::atomic<uint64_t>* bytes);
 
 // From now on one call in `calls` of any thread is changed; 0: none is.
 void ChangeOneCallIn(size_t calls);
-
-struct Mapping {
-  uint8_t* begin;
-  size_t length;
-};
-
-// What this process has mapped of the device: its queues.
-std::vector<Mapping> Queues();
 
 }  // namespace ropcie
 

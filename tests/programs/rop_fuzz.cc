@@ -28,6 +28,7 @@
 #include "failure.h"
 #include "fuzz_hook.h"
 #include "fuzz_worker.h"
+#include "mappings.h"
 #include "options.h"
 
 namespace ropcie {
@@ -57,7 +58,7 @@ Counts& SharedCounts() {
   constexpr size_t kLook = 1 << 14;
   SeedRandom(seed);
   for (;;) {
-    const std::vector<Mapping> queues = Queues();
+    const std::vector<Mapping> queues = Mappings();
     for (size_t n = 0; n < 64 && !queues.empty(); ++n) {
       const Mapping& queue = queues[Below(queues.size())];
       // The words of a ring are at its beginning.

@@ -25,6 +25,7 @@
 #include "failure.h"
 #include "fuzz_hook.h"
 #include "leak_proof.h"
+#include "mappings.h"
 #include "nldev.h"
 #include "options.h"
 #include "side.h"
@@ -71,7 +72,7 @@ void DeviceMemory(const Device& device) {
 // two rings at most.
 void CheckUnused(size_t expected, const std::string& when) {
   constexpr size_t kRings = 2 * sizeof(ropcie_abi_ring);
-  const std::vector<Mapping> found = Queues();
+  const std::vector<Mapping> found = Mappings();
   Check(found.size() == expected, when, ": ", found.size(), " mappings, not ",
         expected);
   for (const Mapping& queue : found) {
@@ -81,7 +82,7 @@ void CheckUnused(size_t expected, const std::string& when) {
 }
 
 void CheckUsed() {
-  const std::vector<Mapping> found = Queues();
+  const std::vector<Mapping> found = Mappings();
   Check(!found.empty(), "no queue is mapped");
   for (const Mapping& queue : found) {
     CheckMapping(queue.begin, queue.length);

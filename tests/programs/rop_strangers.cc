@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "failure.h"
+#include "mappings.h"
 #include "options.h"
 #include "report.h"
 #include "side.h"

@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "failure.h"
+#include "mappings.h"
 #include "verbs_util.h"
 
 namespace ropcie::strangers {
@@ -99,24 +99,6 @@ std::string Answer(int error) {
 bool HasMappedQueues() {
   const char* const wish = std::getenv("ROPCIE_MAPPED_QUEUES");
   return wish == nullptr || std::string(wish) != "0";
-}
-
-std::vector<Mapping> Mappings() {
-  std::vector<Mapping> found;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("/dev/infiniband/uverbs") == std::string::npos) {
-      continue;
-    }
-    char* rest = nullptr;
-    const uintptr_t begin = std::strtoull(line.c_str(), &rest, 16);
-    const uintptr_t end = std::strtoull(rest + 1, &rest, 16);
-    // Behind the rights.
-    const uint64_t offset = std::strtoull(rest + 6, nullptr, 16);
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): that is what the file has
-    found.push_back({reinterpret_cast<uint8_t*>(begin), end - begin, offset});
-  }
-  return found;
 }
 
 ibv_send_wr Request(ibv_wr_opcode opcode, ibv_sge* sge, const Region& to) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "mappings.h"
 #include "side.h"
 #include "verbs_util.h"
 
@@ -59,12 +60,6 @@ struct Region {
 struct Queue {
   uint32_t qpn;
   uint32_t psn;
-};
-
-struct Mapping {
-  uint8_t* begin;
-  uint64_t length;
-  uint64_t offset;  // in the file of the context
 };
 
 // All that there is to know of the victim.
@@ -154,8 +149,6 @@ void RingDoorbell(const ibv_qp* qp);
 
 // Does libibverbs map queues? What uverbs has no commands for needs that.
 bool HasMappedQueues();
-// What this process has mapped of devices.
-std::vector<Mapping> Mappings();
 
 ibv_send_wr Request(ibv_wr_opcode opcode, ibv_sge* sge,
                     const Region& to = Region());

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "failure.h"
+#include "mappings.h"
 #include "strangers.h"
 #include "verbs_util.h"
 
