@@ -194,7 +194,7 @@ class DatagramFlow : public MessageFlow {
     connection_.qp = CreateQp(device, connection_.send_cq.get(),
                               connection_.recv_cq.get(), &config);
     connection_.config = config;
-    ToRtsUd();
+    ToRtsUd(qp(), kQkey);
     ReceiveAll();
     const QpAddress mine = AddressOf(device, qp());
     connection_.peer = ground.side.channel.Exchange(mine);
@@ -241,21 +241,6 @@ class DatagramFlow : public MessageFlow {
 
   static size_t LongestDatagram(const Device& device) {
     return size_t{128} << device.port.active_mtu;
-  }
-
-  void ToRtsUd() {
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = Device::kPort;
-    attr.qkey = kQkey;
-    CheckErrno(ibv_modify_qp(qp(), &attr,
-                             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                                 IBV_QP_QKEY),
-               "modify UD QP to INIT");
-    ToState(qp(), IBV_QPS_RTR);
-    attr.qp_state = IBV_QPS_RTS;
-    CheckErrno(ibv_modify_qp(qp(), &attr, IBV_QP_STATE | IBV_QP_SQ_PSN),
-               "modify UD QP to RTS");
   }
 
   AhPtr ah_;

@@ -74,19 +74,7 @@ void Links::ToReady(Service service, const QpAddress& mine) {
     ToRts(qp, device_, mine, link.peer, link.config);
     return;
   }
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = Device::kPort;
-  attr.qkey = kQkey;
-  CheckErrno(ibv_modify_qp(
-                 qp, &attr,
-                 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-             "modify QP to INIT");
-  ToState(qp, IBV_QPS_RTR);
-  attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = mine.psn;
-  CheckErrno(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN),
-             "modify QP to RTS");
+  ToRtsUd(qp, kQkey, mine.psn);
 }
 
 void Links::Address(ibv_send_wr* wr) {

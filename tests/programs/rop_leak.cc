@@ -260,18 +260,7 @@ void Datagrams(Side& side, const Device& device) {
   QpConfig config;
   config.type = IBV_QPT_UD;
   const QpPtr qp = CreateQp(device, send_cq.get(), recv_cq.get(), &config);
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = Device::kPort;
-  attr.qkey = kQkey;
-  CheckErrno(ibv_modify_qp(
-                 qp.get(), &attr,
-                 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-             "modify QP to INIT");
-  ToState(qp.get(), IBV_QPS_RTR);
-  attr.qp_state = IBV_QPS_RTS;
-  CheckErrno(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE | IBV_QP_SQ_PSN),
-             "modify QP to RTS");
+  ToRtsUd(qp.get(), kQkey);
   const QpAddress peer = side.channel.Exchange(AddressOf(device, qp.get()));
   ibv_ah_attr to{};
   to.is_global = 1;

@@ -247,19 +247,7 @@ Datagrams::Datagrams(const Device& device, uint32_t qkey)
       received(CreateCq(device, 2 * kDepth)) {
   QpConfig config = ConfigOf(IBV_QPT_UD, nullptr);
   qp = CreateQp(device, sent.get(), received.get(), &config);
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = Device::kPort;
-  attr.qkey = qkey;
-  CheckErrno(ibv_modify_qp(
-                 qp.get(), &attr,
-                 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-             "datagrams to INIT");
-  ToState(qp.get(), IBV_QPS_RTR);
-  attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = 0;
-  CheckErrno(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE | IBV_QP_SQ_PSN),
-             "datagrams to RTS");
+  ToRtsUd(qp.get(), qkey);
 }
 
 HandWritten::HandWritten(const Device& device, ibv_ah* ah)

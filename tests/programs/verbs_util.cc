@@ -206,6 +206,22 @@ void ToState(ibv_qp* qp, ibv_qp_state state) {
              state);
 }
 
+void ToRtsUd(ibv_qp* qp, uint32_t qkey, uint32_t psn) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = Device::kPort;
+  attr.qkey = qkey;
+  CheckErrno(ibv_modify_qp(
+                 qp, &attr,
+                 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+             "modify UD QP to INIT");
+  ToState(qp, IBV_QPS_RTR);
+  attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = psn;
+  CheckErrno(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN),
+             "modify UD QP to RTS");
+}
+
 ibv_qp_state StateOf(ibv_qp* qp) {
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};

@@ -107,6 +107,8 @@ constexpr int kRtsMask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
 void ToRts(ibv_qp* qp, const Device& device, const QpAddress& mine,
            const QpAddress& peer, const QpConfig& config);
 void ToState(ibv_qp* qp, ibv_qp_state state);
+// One of unreliable datagrams, from RESET to RTS.
+void ToRtsUd(ibv_qp* qp, uint32_t qkey, uint32_t psn = 0);
 ibv_qp_state StateOf(ibv_qp* qp);
 
 // An RC QP with CQs of its own, connected to one that the peer makes meanwhile.
