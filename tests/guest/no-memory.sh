@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 -- 40
+# lab: --nodes 2 --timeout 5400 -- 100
 # lab-long: --nodes 2 --timeout 14400 -- 1
 #
 # no-memory.sh [EVERY]: memory is short where no program's verbs ask for it
