@@ -129,7 +129,7 @@ void Program::CheckCause(uint8_t status, const Message& message,
   bool has_cause = false;
   switch (status) {
     case ROPCIE_WC_RETRY_EXC_ERR:
-      has_cause = link_lost_ || !node_->IsUp(attr_.peer) ||
+      has_cause = link_lost_ || !node_->Reaches(attr_.peer) ||
                   (!options_.unreliable &&
                    (!options_.timely || stale_ || !other_->Responds()));
       break;

@@ -266,7 +266,7 @@ bool Node::EndCopy(int id) {
 int Node::Send(int id, uint32_t key, const ropcie_hdr& hdr,
                const std::vector<ropcie_vec>& vec) {
   Peer& peer = peers_.at(id);
-  if (!peer.up || peer.broken) {
+  if (!Reaches(id)) {
     return -ENOTCONN;
   }
   busy_ = true;

@@ -64,6 +64,10 @@ class Node {
   // For the scheduler.
   [[nodiscard]] int id() const { return id_; }
   [[nodiscard]] bool IsUp(int peer) const { return peers_.at(peer).up; }
+  // Can be sent to: it is up, and has not been given up.
+  [[nodiscard]] bool Reaches(int peer) const {
+    return IsUp(peer) && !peers_.at(peer).broken;
+  }
   [[nodiscard]] bool Linked(int peer, const Node& other) const;
   [[nodiscard]] bool Pending(int id) const;
   void RunAll();
