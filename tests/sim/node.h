@@ -64,6 +64,7 @@ class Node {
   // For the scheduler.
   [[nodiscard]] int id() const { return id_; }
   [[nodiscard]] bool IsUp(int peer) const { return peers_.at(peer).up; }
+  [[nodiscard]] bool Trusts(int peer) const { return peers_.at(peer).honest; }
   // Can be sent to: it is up, and has not been given up.
   [[nodiscard]] bool Reaches(int peer) const {
     return IsUp(peer) && !peers_.at(peer).broken;

@@ -31,8 +31,8 @@ void World::ChooseProfile() {
   Random* random = &env_.random;
   num_nodes_ = static_cast<int>(random->Between(2, random->OneIn(3) ? 4 : 2));
   num_events_ = static_cast<int>(random->Between(200, 1200));
-  timely_ = !random->OneIn(3);
-  env_.impatient = !timely_ && random->OneIn(2);
+  env_.timely = !random->OneIn(3);
+  env_.impatient = !env_.timely && random->OneIn(2);
   env_.paging = random->OneIn(3);
   env_.dma = random->OneIn(3);
   env_.torn = random->OneIn(3);
@@ -66,7 +66,7 @@ void World::ChooseCrowd() {
   num_events_ = static_cast<int>(env_.random.Between(200, 500));
   env_.direct = hostile_ = env_.impatient = false;
   weight_sum_ -= std::exchange(weights_[kForge], 0);
-  timely_ = true;  // so many take their time
+  env_.timely = true;  // so many take their time
   cell_ = 128;
   at_once_ = 32;
 }
@@ -104,7 +104,7 @@ void World::BuildConnections() {
       connection.pair = pair.get();
       connection.options = {.cell = cell_,
                             .honest = pair->honest,
-                            .timely = timely_,
+                            .timely = env_.timely,
                             .storm = storm_,
                             .unreliable = env_.random.OneIn(6)};
       connections_.push_back(std::move(connection));
@@ -162,7 +162,7 @@ void World::Connect(Connection* connection) {
     attr[i].timeout_ns = env_.random.OneIn(5)
                              ? 0
                              : 4096ULL << env_.random.Between(
-                                   timely_ ? 16 : 6, timely_ ? 18 : 14);
+                                   env_.timely ? 16 : 6, env_.timely ? 18 : 14);
   }
   // Without PSNs that count, both have to be those of an earlier connection.
   const bool stale = reused_numbers > (connection->options.unreliable ? 1 : 0);

@@ -359,6 +359,8 @@ void Qp::Run() {
     return;
   }
   if (deadline_ != 0 && env_->now >= deadline_) {
+    Require(!env_->timely || !node_->Trusts(attr_.peer), "node ", node_->id(),
+            " qp ", qpn_, ": a peer in time is given up");
     node_->GiveUp(attr_.peer);
   }
   BringIn();

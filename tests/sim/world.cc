@@ -107,7 +107,7 @@ void World::Drain() {
 void World::PassTime() {
   // Where everybody is in time, a deadline passes only when all that could be
   // done before it has been done.
-  if (timely_) {
+  if (env_.timely) {
     for (int i = 0; i < 200 && FairRound(); i++) {
     }
   }

@@ -137,7 +137,6 @@ class World {
   uint32_t weight_sum_ = 0;
   int num_nodes_ = 2;
   int num_events_ = 0;
-  bool timely_ = true;
   bool hostile_ = false;
   bool storm_ = false;  // of RNR NAKs
   int famine_ = 0;      // rounds without a receive, after the trouble
