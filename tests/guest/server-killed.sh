@@ -29,7 +29,7 @@ lab-barrier target
 start_strict_hog 4
 if [ "$NODE" = 2 ]; then
 	connect
-	disk_io "$disk" --rw=randrw --bs=4k --iodepth=16 --size=8m --time_based --runtime=30 &
+	disk_io "$disk" --rw=randrw --bs=4k --iodepth=16 --size=8m --time_based --runtime=$((patience / 2)) &
 	io=$!
 fi
 meet
