@@ -89,6 +89,20 @@ TEST_F(Requester, ProgressRefillsTheRetryCounters) {
   }
 }
 
+TEST_F(Requester, ProgressRefillsTheRetriesOfTimeOuts) {
+  Connect(100, 1);
+  GiveCredits();
+  for (uint64_t id = 1; id <= 8; id++) {
+    Post(id, 10);
+    SendAll();
+    now_ = req_.deadline;
+    EXPECT_TRUE(ropcie_req_timeout(&req_, now_, true));
+    EXPECT_EQ(SendAll().size(), 1U);
+    Ack(99 + id, static_cast<uint32_t>(id), kManyCredits);
+    ExpectComplete(id);
+  }
+}
+
 TEST_F(Requester, CreditsEndAnRnrWait) {
   Post(1, 10);
   SendAll();

@@ -15,6 +15,7 @@ class Mutant:
     file: str
     old: str
     new: str
+    threads: bool = False  # it is for ThreadSanitizer to notice
 
 
 MUTANTS = (
@@ -59,7 +60,7 @@ MUTANTS = (
            "\t\t\t  cpu_to_le64(ropcie_valid(tx->epoch, pos)));\n",
            "\tsmp_store_release(&dst->valid,\n"
            "\t\t\t  cpu_to_le64(ropcie_valid(tx->epoch, pos)));\n"
-           "\tmemcpy(dst, slot, offsetof(struct ropcie_slot, valid));\n"),
+           "\tmemcpy(dst, slot, offsetof(struct ropcie_slot, valid));\n", threads=True),
     Mutant("a consumer position behind a hole", "ring.h",
            "return tx->holes ? tx->first_hole : tx->head;", "return tx->head;"),
     Mutant("a hole that stays the first", "ring.c",
@@ -71,6 +72,22 @@ MUTANTS = (
            "hole->ndst = hdr->frag_len > first ? 2 : 1;", "hole->ndst = 1;"),
     Mutant("a position that is never told", "ring.c",
            "rx->pay_head - rx->pay_published >= rx->geom.bytes / 4)", "false)"),
+    # Barriers.
+    Mutant("a record without a release", "ring.c",
+           "\tropcie_link_wmb(tx->write_combining);\n"
+           "\t/* Pairs with the acquire in ropcie_lane_recv(). */\n"
+           "\tsmp_store_release(&dst->valid,\n"
+           "\t\t\t  cpu_to_le64(ropcie_valid(tx->epoch, pos)));\n",
+           "\tWRITE_ONCE(dst->valid,\n"
+           "\t\t   cpu_to_le64(ropcie_valid(tx->epoch, pos)));\n", threads=True),
+    Mutant("a record without an acquire", "ring.c",
+           "smp_load_acquire(&src->valid)", "READ_ONCE(src->valid)", threads=True),
+    Mutant("a consumer position without a release", "ring.c",
+           "smp_store_release(rx->cons, cpu_to_le32((u32)rx->head));",
+           "WRITE_ONCE(*rx->cons, cpu_to_le32((u32)rx->head));", threads=True),
+    Mutant("a consumer position without an acquire", "ring.c",
+           "u32 cons = le32_to_cpu(smp_load_acquire(tx->cons));",
+           "u32 cons = le32_to_cpu(READ_ONCE(*tx->cons));", threads=True),
     # The link.
     Mutant("torn words", "peer_link.c",
            "if (peer->w[ROPCIE_LW_CHECK] != ropcie_link_check(peer))", "if (false)"),
@@ -166,6 +183,19 @@ MUTANTS = (
     Mutant("old acknowledges", "requester.c",
            "if (ropcie_psn_diff(psn, req->acked_psn) < 0 ||", "if ("),
     Mutant("RNR retries without an end", "requester.c", "req->rnr_left--;", ""),
+    Mutant("retries that progress does not refill", "requester.c",
+           "\treq->retry_left = req->attr.retry_cnt;\n", ""),
+    Mutant("RNR retries that progress does not refill", "requester.c",
+           "\treq->rnr_left = req->attr.rnr_retry;\n\treq->extended", "\treq->extended"),
+    Mutant("the last send is not flushed", "requester.c",
+           "req->reported = true;\n\tif (!ropcie_req_pending(req))",
+           "req->reported = true;\n\tif (ropcie_req_pending(req) <= 1)"),
+    Mutant("nothing is flushed", "requester.c",
+           "req->reported = true;\n\tif (!ropcie_req_pending(req))\n\t\treturn false;",
+           "req->reported = true;\n\tif (ropcie_req_pending(req))\n\t\treturn false;"),
+    Mutant("success behind the end of the queue", "requester.c",
+           "ropcie_req_fail(req, ROPCIE_WC_WR_FLUSH_ERR);\n\treq->reported = true;",
+           "ropcie_req_fail(req, ROPCIE_WC_WR_FLUSH_ERR);"),
     Mutant("retries without an end", "requester.c",
            "\treq->retry_left--;\n", ""),
     Mutant("the fence", "requester.c",

@@ -22,6 +22,7 @@ void Program::OnSent(const ropcie_hdr& hdr) {
 }
 
 void Program::OnAcknowledge(const ropcie_hdr& hdr) {
+  refusals_ += hdr.syndrome == ROPCIE_RNR_NAK ? 1 : 0;
   if (rnr_) {
     rnr_->Heard(hdr, env_->now);
   }
@@ -75,6 +76,8 @@ void Program::CheckSuccess(const Message& message, size_t index) {
   Require(!TakesReceive(message) || message.nth < other_->arrived_, "send ",
           index, " succeeded, but it was not received");
   CheckEffect(message, index);
+  // An answer of this connection: what there was of an earlier one came before.
+  stale_ &= ropcie_op_is_local(message.op);
 }
 
 // What the request was for has happened, and happened once.
@@ -134,7 +137,8 @@ void Program::CheckCause(uint8_t status, const Message& message,
                    (!options_.timely || stale_ || !other_->Responds()));
       break;
     case ROPCIE_WC_RNR_RETRY_EXC_ERR:
-      has_cause = rnr_ ? rnr_->UsedUp() : attr_.rnr_retry < 7;
+      has_cause = rnr_ ? rnr_->UsedUp()
+                       : attr_.rnr_retry < 7 && refusals_ > attr_.rnr_retry;
       break;
     case ROPCIE_WC_LOC_PROT_ERR:
       has_cause = message.bad;
@@ -167,21 +171,23 @@ void Program::OnRecvDone(const RecvDone& done) {
   Require(done.wr_id == index, "receives complete out of order: ", done.wr_id,
           " instead of ", index);
   const Receive& receive = receives_[index];
+  const bool flushed = done.status == ROPCIE_WC_WR_FLUSH_ERR;
   if (done.status == ROPCIE_WC_SUCCESS) {
-    Require(receive_error_ == 0, "a receive succeeds behind an error");
+    Require(receive_error_ == 0 && !flushed_,
+            "a receive succeeds behind an error");
     CheckArrival(done, receive);
     return;
   }
-  if (receive_error_ == 0) {
+  Require(flushed || (receive_error_ == 0 && !flushed_), "receive status ",
+          int{done.status}, " behind an error");
+  if (!flushed) {
     CheckReceiveError(done.status, receive);
     receive_error_ = done.status;
-    if (done.status != ROPCIE_WC_LOC_LEN_ERR) {
-      sink_.Accept(receive.off, receive.room);  // part of a message
-    }
-    return;
   }
-  Require(done.status == ROPCIE_WC_WR_FLUSH_ERR, "receive status ",
-          int{done.status}, " behind an error");
+  if (!flushed_ && done.status != ROPCIE_WC_LOC_LEN_ERR) {
+    sink_.Accept(receive.off, receive.room);  // part of a message
+  }
+  flushed_ |= flushed;
 }
 
 bool Program::IsThat(const Message& message, const RecvDone& done,
@@ -213,6 +219,9 @@ void Program::CheckUnreliable(const RecvDone& done, const Receive& receive) {
           ": no message that has not come is like this");
   if (at < takers.size()) {
     next_taker_ = at + 1;
+    // Nothing of an earlier connection comes behind it; a short one may be
+    // that.
+    stale_ &= done.length < sizeof(uint64_t);
   }
   // Behind it there may be more of one that was missed.
   sink_.Accept(receive.off, receive.room);
@@ -239,6 +248,7 @@ void Program::CheckArrival(const RecvDone& done, const Receive& receive) {
           index, ": wrong immediate data");
   Require(done.solicited == ((message.flags & ROPCIE_WR_SOLICITED) != 0),
           "message ", index, ": solicited is wrong");
+  CheckWritten(other_->takers_[index]);
   if (message.op == ROPCIE_OP_WRITE) {
     return;
   }
@@ -251,8 +261,22 @@ void Program::CheckArrival(const RecvDone& done, const Receive& receive) {
           ": the payload is not what was sent");
 }
 
+// Who is told of a message has all that was written before it.
+void Program::CheckWritten(size_t last) {
+  for (size_t i = other_->sends_done_; i <= last; i++) {
+    const Message& message = other_->sends_[i];
+    if (!ropcie_op_writes(message.op) || message.overwritten) {
+      continue;
+    }
+    std::vector<uint8_t> bytes(message.length);
+    FillFromKey(message.key, bytes);
+    Require(target_.Read(message.remote_off, message.length) == bytes, "send ",
+            i, ": what was written before a message is not there");
+  }
+}
+
 void Program::CheckReceiveError(uint8_t status, const Receive& receive) const {
-  if (!options_.honest || status == ROPCIE_WC_WR_FLUSH_ERR) {
+  if (!options_.honest) {
     return;
   }
   if (options_.unreliable) {
@@ -281,9 +305,9 @@ void Program::CheckState() {
   if (!alive() || qp_->state() != ROPCIE_QPS_ERR || qp_->fails_late()) {
     return;
   }
-  Require(!options_.unreliable || !options_.honest || closing_ || link_lost_ ||
-              receive_error_ != 0,
-          "an unreliable connection ends for no reason");
+  Require(!options_.honest || closing_ || link_lost_ || receive_error_ != 0 ||
+              (!options_.unreliable && (send_error_ != 0 || refused_)),
+          "a connection ends for no reason");
   Require(sends_done_ == sends_.size(), sends_.size() - sends_done_,
           " sends never complete");
   Require(receives_done_ == receives_.size(), receives_.size() - receives_done_,
@@ -312,7 +336,7 @@ void Program::CheckMemory() {
     target_.Accept(0, Qp::kDepth * options_.cell);
     fetched_.Accept(0, Qp::kDepth * options_.cell);
   }
-  words_.Accept(0, 32);
+  words_.Accept(FirstWord(), 2 * ROPCIE_ATOMIC_LEN);
   Require(target_.Intact(), "memory outside the WRITEs was written");
   Require(fetched_.Intact(), "memory outside the READs was written");
   Require(words_.Intact(), "memory around the atomics was written");
@@ -338,6 +362,13 @@ void Program::CheckQuiet() const {
     return;
   }
   Require(other_->arrived_ == takers_.size(), "a message did not arrive");
+  for (uint32_t i = 0; i < 2; i++) {
+    std::vector<uint8_t> bytes(ROPCIE_ATOMIC_LEN);
+    memcpy(bytes.data(), &atomics_[i], bytes.size());
+    Require(other_->words_.Read(other_->FirstWord() + i * ROPCIE_ATOMIC_LEN,
+                                ROPCIE_ATOMIC_LEN) == bytes,
+            "atomics were executed again");
+  }
 }
 
 }  // namespace ropcie::sim

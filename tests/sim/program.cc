@@ -178,9 +178,8 @@ void Program::Plan(Message* message, size_t index, bool mischief,
     case ROPCIE_OP_FAA:
     case ROPCIE_OP_CAS: {
       const bool cas = message->op == ROPCIE_OP_CAS;
-      // Aligned; the region may begin anywhere.
       request->raddr =
-          ((other_->words_.Address(0) + 7) & ~uint64_t{7}) + (cas ? 8 : 0);
+          other_->words_.Address(other_->FirstWord()) + (cas ? 8 : 0);
       request->rkey = other_->words_.mr()->key;
       message->nth = atomics_[cas ? 1 : 0]++;
       request->compare_add = cas ? message->nth : 1;

@@ -125,11 +125,16 @@ class Program : public QpUser {
   void CheckSuccess(const Message& message, size_t index);
   void CheckCause(uint8_t status, const Message& message, size_t index) const;
   void CheckArrival(const RecvDone& done, const Receive& receive);
+  void CheckWritten(size_t last);
   void CheckUnreliable(const RecvDone& done, const Receive& receive);
   [[nodiscard]] bool IsThat(const Message& message, const RecvDone& done,
                             const Receive& receive) const;
   void CheckReceiveError(uint8_t status, const Receive& receive) const;
   [[nodiscard]] bool Responds() const;
+  // Of the two in words_, aligned; the region may begin anywhere.
+  [[nodiscard]] uint32_t FirstWord() {
+    return static_cast<uint32_t>(-words_.Address(0) & 7);
+  }
 
   Env* env_;
   Node* node_;
@@ -154,7 +159,9 @@ class Program : public QpUser {
   size_t arrived_ = 0;     // messages received with success
   size_t next_taker_ = 0;  // unreliable: those before it were, or never are
   uint8_t send_error_ = 0;
-  uint8_t receive_error_ = 0;
+  uint8_t receive_error_ = 0;  // that is no flush
+  bool flushed_ = false;       // receives are
+  uint32_t refusals_ = 0;      // RNR NAKs
   bool link_lost_ = false;
   bool refused_ = false;  // a request of the peer
   bool closing_ = false;

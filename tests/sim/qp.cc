@@ -368,7 +368,8 @@ void Qp::Run() {
   if (req_.deadline != 0 && env_->now >= req_.deadline) {
     ropcie_req_timeout(
         &req_, env_->now,
-        node_->Delivered(attr_.peer, qpn_) && !paging_[kRequester]);
+        (node_->Delivered(attr_.peer, qpn_) && !paging_[kRequester]) ||
+            (env_->impatient && env_->random.OneIn(4)));
   }
   CompleteSends();
   if (ropcie_qp_requests(state_)) {
