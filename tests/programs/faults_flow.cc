@@ -83,6 +83,12 @@ class MessageFlow : public Flow {
     }
   }
 
+  void CompareWithPeer() override {
+    if (!MayLose()) {
+      CompareArrivals();
+    }
+  }
+
  protected:
   [[nodiscard]] size_t LengthOf(uint64_t sequence) const {
     return std::min(kLengths.at(sequence % kLengths.size()), longest_);
@@ -273,6 +279,8 @@ class ImmediateFlow : public Flow {
       Answer(chain);
     }
   }
+
+  void CompareWithPeer() override { CompareArrivals(); }
 
  protected:
   void Send() override { Answer(0); }
@@ -608,6 +616,18 @@ int Flow::PostedReceive() const {
                         : ibv_post_recv(qp(), &wr, &bad);
   Check(error == 0 || bad == &wr, name_, ": bad_wr is another");
   return error;
+}
+
+void Flow::CompareArrivals() const {
+  struct Counts {
+    uint64_t good;
+    uint64_t posted;
+  };
+  const Counts peer =
+      ground_.side.channel.Exchange(Counts{send_.good, send_.posted});
+  Check(receive_.good >= peer.good && receive_.good <= peer.posted, name(),
+        ": the peer's ", peer.good, " of ", peer.posted,
+        " messages have succeeded, and ", receive_.good, " have come");
 }
 
 void Flow::PostInError() {

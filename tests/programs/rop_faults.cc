@@ -261,6 +261,7 @@ class Round {
       return flows_.All([](const Flow& flow) { return flow.drained(); });
     });
     events_->Take(kQuietMs);
+    flows_.Poll();  // throws if anything completes again
     CheckEventCounts();
     ground_.arena.CheckGuards("the round");
   }
