@@ -122,6 +122,11 @@ expect_accused() {
 	! grep -q 'port 2 has other ' "$kernel_log" || fail "the log says that port 2 is of another kind"
 }
 
+# It looks where answers to node 1 are.
+sees_answers() {
+	grep -q '^sees what is public' "$LAB_OUT/hostile"
+}
+
 # attack STAGE: until the others have had enough.
 attack() {
 	rop_hostile --stage "$1" --seed "$((seed + turn))" --timeout "$patience" >"$LAB_OUT/hostile" 2>&1 &
@@ -130,6 +135,7 @@ attack() {
 	cat "$LAB_OUT/hostile"
 	lab-barrier "$1-$turn"
 	lab-barrier "$1-over-$turn"
+	[ "$1" != any ] || retry "$patience" sees_answers || fail "rop_hostile has not seen what it may: $(<"$LAB_OUT/hostile")"
 	kill "$hostile" || fail "rop_hostile has ended: $(<"$LAB_OUT/hostile")"
 	wait "$hostile" || true
 }

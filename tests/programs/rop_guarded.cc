@@ -55,7 +55,7 @@ struct Target {
 
 // A region with a page at each end that is not of it. What is not free must
 // keep what it has; the pages at the ends, and all of one that nobody may read,
-// are secret.
+// are secret. The first page of another is public.
 class Guarded {
  public:
   enum class Content { kSecret, kPattern };
@@ -70,7 +70,8 @@ class Guarded {
     CheckErrno(memory_ == MAP_FAILED ? errno : 0, "mmap");
     std::mt19937 random(access);
     for (size_t i = 0; i < kRegion && content == Content::kPattern; ++i) {
-      copy_.at(kPage + i) = static_cast<uint8_t>(random());
+      copy_.at(kPage + i) =
+          i < kPage ? kPublic : static_cast<uint8_t>(random());
     }
     std::memcpy(memory_, copy_.data(), kBytes);
     mr_ =

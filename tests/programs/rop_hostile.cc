@@ -6,7 +6,8 @@
 //   flood   breaks the protocol as soon as there is a link, again and again
 //   storm   only rings, as fast as it can
 // What it does is decided by the seed, and by what it finds. It ends when it
-// has been given a secret (secret.h).
+// has been given a secret (secret.h), and says when it sees what is public.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -108,14 +109,28 @@ class Hostile {
 
  private:
   // Answers to what was forged lie where the others may write.
-  void LookForSecrets() const {
+  void LookForSecrets() {
     uint64_t last = 0;
+    bool sees = false;
     for (size_t at = 0; at < memory_.size(); at += sizeof(uint64_t)) {
       const auto word = memory_.Read<uint64_t>(at);
       Check(word != kSecretWord || last != kSecretWord, "a secret lies at ", at,
             " of the shared memory");
+      sees |= word == kPublicWord && last == kPublicWord && !IsVictims(at);
       last = word;
     }
+    if (sees && !sees_) {
+      sees_ = true;
+      std::cout << "sees what is public\n" << std::flush;
+    }
+  }
+
+  // Has this node written there itself?
+  [[nodiscard]] bool IsVictims(size_t at) const {
+    return std::any_of(victims_.begin(), victims_.end(),
+                       [at](const Victim& victim) {
+                         return at - victim.window.begin < victim.window.length;
+                       });
   }
 
   size_t Aligned(const Range& range, size_t align) {
@@ -275,6 +290,7 @@ class Hostile {
   uint64_t seed_;
   Random random_;
   std::vector<Victim> victims_;
+  bool sees_ = false;
 };
 
 void Run(const Options& options) {

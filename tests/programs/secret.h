@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-// What a hostile peer must never be given: memory of a good process that no key
-// lets it read has only this byte, and no program ever sends two words of it.
+// Bytes by which a hostile peer tells what it has been given. Memory of a good
+// process that no key lets it read has only the secret one, and no program ever
+// sends two words of it; a page that may be read has the public one, so that one
+// who looks at the right places must see it.
 #ifndef ROPCIE_TESTS_PROGRAMS_SECRET_H_
 #define ROPCIE_TESTS_PROGRAMS_SECRET_H_
 
@@ -10,6 +12,8 @@ namespace ropcie {
 
 constexpr uint8_t kSecret = 0x5e;
 constexpr uint64_t kSecretWord = 0x5e5e5e5e5e5e5e5e;
+constexpr uint8_t kPublic = 0x3c;
+constexpr uint64_t kPublicWord = 0x3c3c3c3c3c3c3c3c;
 
 }  // namespace ropcie
 
