@@ -132,10 +132,11 @@ def batch_list(tests):
 
 
 def batch_passed(tests, output):
-    """Those of a batch that all nodes said to be well: name to seconds."""
+    """Those of a batch that all nodes said to be well: name to seconds, or None where it was left out."""
     said = {}
-    for node, name, seconds in re.findall(r"^(node\d+)\| batch: (\S+): ok in (\d+) s$", output,
+    for node, name, seconds in re.findall(r"^(node\d+)\| batch: (\S+): (?:ok in (\d+) s|left out)$", output,
                                           re.MULTILINE):
-        said.setdefault(name, {})[node] = int(seconds)
-    return {test.name: max(said[test.name].values()) for test in tests
+        said.setdefault(name, {})[node] = int(seconds) if seconds else None
+    well = {test.name: list(said[test.name].values()) for test in tests
             if len(said.get(test.name, ())) == test.nodes()}
+    return {name: None if None in times else max(times) for name, times in well.items()}

@@ -115,10 +115,11 @@ class Runner:
             for name, seconds in guests.batch_passed(tests, output).items():
                 if name not in passed:
                     passed[name] = seconds
-                    self._report(f"  {name}: ok ({seconds} s)")
+                    self._report(f"  {name}: " + ("left out" if seconds is None else f"ok ({seconds} s)"))
 
         status, output = self.command(os.path.basename(logs), command, limit * len(tests) + 600, report)
-        total = Result(passed=len(passed))
+        skipped = sum(seconds is None for seconds in passed.values())
+        total = Result(passed=len(passed) - skipped, skipped=skipped)
         rest = [test for test in tests if test.name not in passed]
         if status != 0 or rest:
             why = _lab_verdict(output) or f"exit status {status}"

@@ -21,10 +21,7 @@ over() {
 	grep -qx "done" "$LAB_OUT/fail-nth" || ended "$program"
 }
 
-[ -e /proc/self/fail-nth ] || {
-	echo "left out: this kernel has no fault injection"
-	exit 0
-}
+[ -e /proc/self/fail-nth ] || left_out "this kernel has no fault injection"
 for fault in failslab fail_page_alloc fail_usercopy; do
 	[ -d "/sys/kernel/debug/$fault" ] || fail "this kernel has no $fault"
 	# Each would be a trace in the log, as a fault of ours is.

@@ -21,10 +21,7 @@ state=/sys/kernel/debug/ropcie_ntb_if
 of_linux='vmalloc error|page allocation failure|percpu: allocation failed'
 most=5000 # failures of one call; none has so many
 
-[ -e /proc/self/fail-nth ] || {
-	echo "left out: this kernel has no fault injection"
-	exit 0
-}
+[ -e /proc/self/fail-nth ] || left_out "this kernel has no fault injection"
 
 # knobs NAME VALUE: of both kinds of memory.
 knobs() {

@@ -313,5 +313,7 @@ while :; do
 	episode
 done
 memory_judge ${#kinds[@]}
+# In less time, or on a slow kernel, not everything has been done three times.
+[ -n "$memory_text" ] || [ "${1:-60}" -lt 60 ] || [ "$patience" -gt 60 ] || fail "memory is not judged"
 echo "soak: memory:${memory_text:- not judged}"
 pass "a soak of ${1:-60} minutes, seed ${2:-1}"

@@ -71,6 +71,11 @@ class Header(unittest.TestCase):
                   "node1| batch: demo.2: ok in 1 s\nnode2| batch: demo.2: failed with status 1\n")
         self.assertEqual(guests.batch_passed([one, two], output), {"demo.1": 4})
 
+    def test_a_test_that_is_left_out_is_told_from_one_that_is_well(self):
+        (one,) = tests_of("# lab:\n")
+        output = "node1| batch: demo: left out\nnode2| batch: demo: left out\n"
+        self.assertEqual(guests.batch_passed([one], output), {"demo": None})
+
     def test_on_families_runs_what_two_nodes_can_do_on_any_ntb(self):
         tests = tests_of("# lab: --nodes 2 --smp 2 -- 1\n# lab: --nodes 1 --link loopback\n# lab: --nodes 2 --no-setup\n"
                          "# lab: --nodes 3\n# lab-long: --nodes 2 --timeout 9000\n# lab-long: --nodes 2\n")

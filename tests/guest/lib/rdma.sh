@@ -127,7 +127,7 @@ start_strict_hog() {
 	grep -q '^running' "$hog_log" || fail "rop_hog does not run: $(<"$hog_log")"
 }
 
-# kill_hog: true if it lived until now. The bystander lives on.
+# kill_hog: true if it lived until now; what it received was right. The bystander lives on.
 kill_hog() {
 	local status=0 hogs
 
@@ -135,6 +135,7 @@ kill_hog() {
 	# shellcheck disable=SC2086 # several; one may end with another
 	kill -KILL $hogs 2>/dev/null || true
 	wait "$hog" 2>/dev/null || true
+	! grep 'other bytes than were sent' "$hog_log" || fail "the traffic of rop_hog"
 	return $status
 }
 
