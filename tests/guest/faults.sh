@@ -25,7 +25,7 @@
 #   modules     the upper modules of a node, or all of them, are unloaded and loaded
 #   unbind      a driver is unbound from its device and bound again
 #   freezer     all processes and the kernel threads that allow it are frozen; left out
-#               where the kernel has no test of it (CONFIG_PM_DEBUG), as the debug kernel
+#               where the kernel has no test of it (CONFIG_PM_DEBUG)
 #   doorbells   they are lost, late, double, and rung for nothing
 #   processors  processors come and go; wants --smp 2
 # shellcheck source=tests/guest/lib/rdma.sh
@@ -127,7 +127,7 @@ bystanders() {
 			[ "$NODE" != 1 ] || spoil $how
 			meet
 			rop_sendrecv --rounds 5 >"$faults_log" 2>&1 || fail "node 1's doorbells: $how: $(<"$faults_log")"
-			[ "$NODE" != 1 ] || spoil normal
+			[ "$NODE" != 1 ] || unspoil "$how"
 			expect_no_user_objects "node 1's doorbells: $how"
 			stood_by "another's doorbells: $how"
 		done
@@ -261,9 +261,21 @@ freezer() {
 	pass "all processes frozen for 1 s, $turns times"
 }
 
+# How many doorbells of this node have been spoilt.
+spoilt() {
+	sed -n 's/^doorbells spoilt //p' "${cable%link}info"
+}
+
 # spoil WORD...: this node's doorbells.
 spoil() {
+	spoilt_before=$(spoilt)
 	echo "$*" >"${cable%link}doorbells" || fail "doorbells cannot be spoilt so: $*"
+}
+
+# unspoil WORD...: they are good again; some were spoilt so.
+unspoil() {
+	echo normal >"${cable%link}doorbells" || fail "doorbells stay as they are"
+	[ "$(spoilt)" -gt "$spoilt_before" ] || fail "no doorbell was spoilt: $*"
 }
 
 doorbells() {
@@ -288,7 +300,7 @@ doorbells() {
 			expect_traffic "doorbells: $how"
 			meet
 			kill_hog || true # its peer may have been killed first
-			spoil normal
+			unspoil "$how"
 			expect_no_user_objects "doorbells: $how"
 			pass "doorbells: $how"
 			meet
