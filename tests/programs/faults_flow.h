@@ -126,7 +126,8 @@ class Flow {
   [[nodiscard]] virtual bool MayFail(ibv_wc_status status) const {
     return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_WR_FLUSH_ERR;
   }
-  // Connected and reliable: what has succeeded at one end has come to the other.
+  // Connected and reliable: what has succeeded at one end has come to the
+  // other.
   void CompareArrivals() const;
   // Which receive has completed; most complete in order.
   virtual void TakeReceive(const ibv_wc& wc);

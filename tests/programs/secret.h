@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // Bytes by which a hostile peer tells what it has been given. Memory of a good
 // process that no key lets it read has only the secret one, and no program ever
-// sends two words of it; a page that may be read has the public one, so that one
-// who looks at the right places must see it.
+// sends two words of it; a page that may be read has the public one, so that
+// one who looks at the right places must see it.
 #ifndef ROPCIE_TESTS_PROGRAMS_SECRET_H_
 #define ROPCIE_TESTS_PROGRAMS_SECRET_H_
 
