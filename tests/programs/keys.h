@@ -231,6 +231,10 @@ class Regions {
   // Binds a new window to the region of a case; returns how that completed.
   ibv_wc_status TryBind(const Case& one, const Connection& connection);
 
+  // Of WRITEs through a window of type 2, over the queue pair that it was bound
+  // on: before and after that is reset and connected again.
+  std::array<ibv_wc_status, 2> WriteAroundReset();
+
   // nullptr if it is refused.
   MrPtr Register(Kind kind, unsigned int access, Domain domain,
                  size_t begin = kBegin, size_t length = kRegion);

@@ -361,6 +361,36 @@ void Regions::Invalidate(const Connection& connection, uint32_t key) const {
   Check(status == IBV_WC_SUCCESS, "LOCAL_INV: ", ibv_wc_status_str(status));
 }
 
+std::array<ibv_wc_status, 2> Regions::WriteAroundReset() {
+  const Connection self = Binder(Domain::kSame);
+  const MwPtr window = AllocateWindow(IBV_MW_TYPE_2, Domain::kSame);
+  const uint64_t base = BaseOf(Kind::kPinned);
+  ibv_mr* const mr = Pooled(Kind::kPinned, kBindable, Domain::kSame);
+  ibv_sge sge = {.addr = base, .length = kRegion, .lkey = mr->lkey};
+  BindWell(self, window.get(),
+           {.mr = mr,
+            .addr = base,
+            .length = kRegion,
+            .mw_access_flags = IBV_ACCESS_REMOTE_WRITE});
+  const auto write = [&] {
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.wr.rdma.remote_addr = base;
+    wr.wr.rdma.rkey = window->rkey;
+    ibv_send_wr* bad = nullptr;
+    CheckErrno(ibv_post_send(self.qp.get(), &wr, &bad), "ibv_post_send");
+    return Await(self);
+  };
+  const ibv_wc_status before = write();
+  ToState(self.qp.get(), IBV_QPS_RESET);
+  ToInit(self.qp.get(), self.config);
+  ToRts(self.qp.get(), device_, self.peer, self.peer, self.config);
+  return {before, write()};
+}
+
 Subject Regions::PrepareWindow(const Case& one, const Connection& connection) {
   const auto domain = static_cast<size_t>(one.domain);
   const Connection& on = one.domain == Domain::kSame &&

@@ -89,6 +89,9 @@ class Test {
       RunSome(CrossCases(has), stride * (quick ? kQuickCrossStride : 1));
     }
     RefusedRegistrations(has);
+    if (has.windows) {
+      EndedByReset();
+    }
     if (findings_.failed() == 0) {
       std::cout << "keys: " << findings_.cases() << " cases are right\n";
       return;
@@ -405,6 +408,19 @@ class Test {
       findings_.Expect(right.erase(event.event_type) == 1, "the event '",
                        ibv_event_type_str(event.event_type), "'");
     } while (!right.empty());
+  }
+
+  // A window of type 2 is bound to the connection that its queue pair has then.
+  void EndedByReset() {
+    findings_.Begin(
+        {.kind = Kind::kWindow2, .access = IBV_ACCESS_REMOTE_WRITE});
+    const auto [before, after] = regions_.WriteAroundReset();
+    findings_.Expect(before == IBV_WC_SUCCESS,
+                     "a WRITE through a window: ", ibv_wc_status_str(before));
+    // Who is refused is who refuses, and may end before it hears that.
+    findings_.Expect(
+        after == IBV_WC_REM_ACCESS_ERR || after == IBV_WC_WR_FLUSH_ERR,
+        "and when its queue pair was reset: ", ibv_wc_status_str(after));
   }
 
   // Who may write may write here: nothing else makes a region (IBTA 10.6.3.1).
