@@ -21,6 +21,7 @@ traffic=(rop_traffic --quick)
 least_offences=10
 storm_s=3 # at least, and
 storm_bells=500
+calm_s=5
 flood_s=9 # longer than the kernel counts lines of a kind together
 busy_most=50 # percent of a processor, beyond what it does at rest
 state=$(compgen -G '/sys/kernel/debug/ropcie_ntb_if/*/state') || fail "no state in debugfs"
@@ -127,9 +128,9 @@ sees_answers() {
 	grep -q '^sees what is public' "$LAB_OUT/hostile"
 }
 
-# attack STAGE: until the others have had enough.
+# attack NAME STAGE: until the others have had enough.
 attack() {
-	rop_hostile --stage "$1" --seed "$((seed + turn))" --timeout "$patience" >"$LAB_OUT/hostile" 2>&1 &
+	rop_hostile --stage "$2" --seed "$((seed + turn))" --timeout "$patience" >"$LAB_OUT/hostile" 2>&1 &
 	hostile=$!
 	retry "$patience" grep -q '^hostile' "$LAB_OUT/hostile" || fail "$(<"$LAB_OUT/hostile")"
 	cat "$LAB_OUT/hostile"
@@ -189,15 +190,28 @@ log_is_limited() {
 	dmesg | sed -n "/hostile.sh: turn $turn\$/,\$p" | grep -q 'callbacks suppressed'
 }
 
-# No traffic, but the attack goes on: who was cut off gets no more than its part.
+# expect_rest SECONDS: no traffic, but an attack goes on.
+expect_rest() {
+	used=$(busy "$1")
+	[ "$used" -lt $((control + busy_most)) ] ||
+		fail "$used percent of the processor are used, $control at rest: $(ps -eo cputimes,stat,comm --sort=-cputimes | head)"
+}
+
+# Whatever stands in indices and words, nobody looks at it all the time.
+keep_calm() {
+	begin calm
+	expect_rest $calm_s
+	pass "no traffic: $used percent busy ($control at rest)"
+	lab-barrier "calm-over-$turn"
+}
+
+# Who was cut off gets no more than its part.
 withstand_flood() {
-	local before used
+	local before
 
 	before=$(counter protocol_errors)
 	begin flood
-	used=$(busy $flood_s)
-	[ "$used" -lt $((control + busy_most)) ] ||
-		fail "$used percent of the processor are used, $control at rest: $(ps -eo cputimes,stat,comm --sort=-cputimes | head)"
+	expect_rest $flood_s
 	retry "$patience" more_than protocol_errors $((before + least_offences)) || fail "nobody noticed the flood"
 	retry "$patience" log_is_limited || fail "the log has never been too long"
 	pass "flood: offended $(($(counter protocol_errors) - before)) times, $used percent busy ($control at rest)"
@@ -210,19 +224,21 @@ for ((turn = 1; turn <= turns; turn++)); do
 	[ "$NODE" = 1 ] || control=$(busy 1)
 	lab-barrier "rested-$turn"
 	if [ "$NODE" = 1 ]; then
-		attack storm
+		attack storm storm
 	else
 		weather_storm
 	fi
 	start_guarded "$((seed + turn))"
 	lab-barrier "guarded-$turn"
 	if [ "$NODE" = 1 ]; then
-		attack any
+		attack any any
 		stop_guarded
-		attack flood
+		attack calm any
+		attack flood flood
 	else
 		defend
 		stop_guarded
+		keep_calm
 		withstand_flood
 		expect_accused
 	fi
