@@ -125,7 +125,8 @@ struct Env {
   bool trace = false;
   // Time-outs count although the answer may be under way.
   bool impatient = false;
-  bool timely = true;  // all that can be done is done before a deadline
+  // All that can be done is done before a deadline: no retry counter runs out.
+  bool timely = true;
   // Payload of WRITEs is placed directly, where it may be.
   bool direct = false;
   // Memory has to be brought in first, now and then (on-demand paging).

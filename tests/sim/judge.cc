@@ -134,7 +134,7 @@ void Program::CheckCause(uint8_t status, const Message& message,
     case ROPCIE_WC_RETRY_EXC_ERR:
       has_cause = link_lost_ || !node_->Reaches(attr_.peer) ||
                   (!options_.unreliable &&
-                   (!options_.timely || stale_ || !other_->Responds()));
+                   (!env_->timely || stale_ || !other_->Responds()));
       break;
     case ROPCIE_WC_RNR_RETRY_EXC_ERR:
       has_cause = rnr_ ? rnr_->UsedUp()

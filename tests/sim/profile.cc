@@ -104,7 +104,6 @@ void World::BuildConnections() {
       connection.pair = pair.get();
       connection.options = {.cell = cell_,
                             .honest = pair->honest,
-                            .timely = env_.timely,
                             .storm = storm_,
                             .unreliable = env_.random.OneIn(6)};
       connections_.push_back(std::move(connection));

@@ -29,7 +29,6 @@ enum class Hospitality {
 struct ProgramOptions {
   uint32_t cell = 1024;  // largest message
   bool honest = true;    // nobody forges records on this link
-  bool timely = true;    // nobody is so slow that a retry counter runs out
   bool storm = false;    // many RNR NAKs, and nothing that fetches
   bool unreliable = false;
   bool calm = false;  // nothing gets lost
