@@ -3,8 +3,8 @@
 # lab: --nodes 1 --link loopback
 #
 # Every call of the control path, with each allocation and each copy between the process
-# and the kernel failing in turn: rop_failnth. Nothing is left behind; kmemleak looks at
-# the end. Left out where the kernel has no fault injection, as all but the debug kernel.
+# and the kernel failing in turn: rop_failnth, with queues that the process maps and with
+# those in the kernel. Nothing is left behind; kmemleak looks at the end. Left out where the kernel has no fault injection, as all but the debug kernel.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
@@ -37,21 +37,23 @@ modprobe vgem || fail "this kernel has no vgem"
 # Each queue pair has counters of its own, which are allocated when it is connected.
 rdma statistic qp set link "$RDMA_DEV/1" auto type,pid on || fail "no counters for queue pairs"
 mkfifo /tmp/go
-rop_failnth </tmp/go >"$LAB_OUT/fail-nth" 2>&1 &
-program=$!
-exec 6>/tmp/go
-retry 3000 over || fail "no end: $(<"$LAB_OUT/fail-nth")"
-if grep -qx "done" "$LAB_OUT/fail-nth"; then
-	# The one that the program itself has open.
-	left=$(objects_of_program "$program" | grep -v '^pd: ') || true
-	[ -z "$left" ] || fail "left behind:"$'\n'"$left"
-	[ "$(objects_of_program "$program" | wc -l)" = 1 ] || fail "PDs are left: $(objects_of_program "$program")"
-fi
-exec 6>&-
-wait "$program" || fail "rop_failnth: $(<"$LAB_OUT/fail-nth")"
-expect_no_user_objects "rop_failnth"
+for mapped in 1 0; do
+	ROPCIE_MAPPED_QUEUES=$mapped rop_failnth </tmp/go >"$LAB_OUT/fail-nth" 2>&1 &
+	program=$!
+	exec 6>/tmp/go
+	retry 3000 over || fail "no end: $(<"$LAB_OUT/fail-nth")"
+	if grep -qx "done" "$LAB_OUT/fail-nth"; then
+		# The one that the program itself has open.
+		left=$(objects_of_program "$program" | grep -v '^pd: ') || true
+		[ -z "$left" ] || fail "left behind:"$'\n'"$left"
+		[ "$(objects_of_program "$program" | wc -l)" = 1 ] || fail "PDs are left: $(objects_of_program "$program")"
+	fi
+	exec 6>&-
+	wait "$program" || fail "rop_failnth, mapped queues $mapped: $(<"$LAB_OUT/fail-nth")"
+	expect_no_user_objects "rop_failnth"
+	cat "$LAB_OUT/fail-nth"
+done
 rdma statistic qp set link "$RDMA_DEV/1" auto off || fail "the counters of queue pairs stay"
 rmmod vgem || fail "vgem is still in use"
-cat "$LAB_OUT/fail-nth"
 rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $?"
 pass "each failure is told or mended, and nothing is left"

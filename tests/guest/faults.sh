@@ -21,7 +21,7 @@
 #   bystanders  node 1 loses its port or its device, is silent, has bad doorbells, while
 #               nodes 2 and 3 have traffic that nothing disturbs; wants --nodes 3
 #   tcp, nvme   both, under TCP and under NVMe over Fabrics; the next two under TCP (under
-#               NVMe over Fabrics: nvme-of-faults.sh)
+#               NVMe over Fabrics: nvme-of-faults.sh), the rest under all if more than once
 #   modules     the upper modules of a node, or all of them, are unloaded and loaded
 #   unbind      a driver is unbound from its device and bound again
 #   freezer     all processes and the kernel threads that allow it are frozen; left out
@@ -118,6 +118,8 @@ bystanders() {
 	for ((turn = 1; turn <= turns; turn++)); do
 		lose down 0.3 1
 		stood_by "the loss of another"
+		lose pause 7 1
+		stood_by "the pause of another"
 		lose dead 7 1
 		stood_by "the silence of another"
 		be_silent dead 1 1
@@ -239,6 +241,19 @@ freeze() {
 	echo none >/sys/power/pm_test
 }
 
+# unseen_by_ulps COMMAND...: TCP and NVMe over Fabrics do not notice it, at either node.
+unseen_by_ulps() {
+	local who
+
+	[ "$turns" != 1 ] || return 0
+	for who in 1 2; do
+		meet
+		unseen tcp_over $who "$@"
+		meet
+		unseen nvme_over $who "$@"
+	done
+}
+
 freezer() {
 	local turn
 
@@ -246,6 +261,7 @@ freezer() {
 		echo "left out: this kernel has no test of its freezer"
 		return
 	}
+	unseen_by_ulps freeze
 	start_strict_hog 4
 	meet
 	for ((turn = 1; turn <= turns; turn++)); do
@@ -322,19 +338,31 @@ switch_processors() {
 	done
 }
 
+# with_processors_switching COMMAND...
+with_processors_switching() {
+	local over=/tmp/processors.over switching
+
+	rm -f "$over"
+	switch_processors &
+	switching=$!
+	"$@"
+	touch "$over"
+	wait "$switching" || fail "processors cannot come and go"
+}
+
+verified_traffic() {
+	rop_traffic --quick --seed "$1" --tcp-port 18700 --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
+		fail "traffic while processors come and go: $(<"$faults_log")"
+}
+
 processors() {
-	local over=/tmp/processors.over switching turn
+	local turn
 
 	[ "$(nproc)" -gt 1 ] || fail "one processor cannot go: use --smp 2"
+	unseen_by_ulps with_processors_switching sleep 3
 	start_strict_hog 4
 	for ((turn = 1; turn <= turns; turn++)); do
-		rm -f "$over"
-		switch_processors &
-		switching=$!
-		rop_traffic --quick --seed "$turn" --tcp-port 18700 --timeout $((2 * patience)) >"$faults_log" 2>&1 ||
-			fail "traffic while processors come and go: $(<"$faults_log")"
-		touch "$over"
-		wait "$switching" || fail "processors cannot come and go"
+		with_processors_switching verified_traffic "$turn"
 		expect_traffic "processors came and went"
 	done
 	meet

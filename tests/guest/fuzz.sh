@@ -23,6 +23,8 @@ echo Y >$hand_over
 pass "what the kernel gives is clean"
 rmmod uverbs_leak || fail "uverbs_leak is in use"
 
+modprobe vgem || fail "this kernel has no vgem"
+
 # A process that may not allocate can not close a file on the host for good (9p: the
 # Tclunk of its fid), nor could anybody open one then: the fuzzer sees none. Its root is
 # in memory, with all that it needs.
@@ -65,3 +67,4 @@ for fault in failslab fail_page_alloc fail_usercopy; do
 	fuzz "$fault" "$@"
 	echo 0 >"$knobs/probability"
 done
+rmmod vgem || fail "the processes are gone, and vgem is still in use"

@@ -8,6 +8,8 @@
 # SEND and RECV through the kernel's verbs, byte for byte, both ways, with each
 # way of polling: ropcie_ktest.ko at both ends, which are on two nodes, or the
 # two ends of a loopback pair on one. Node 1 sends first.
+#
+# A kernel that looks for data races (KCSAN) sees those of our modules: it is shown one.
 set -euo pipefail
 
 root=/sys/kernel/debug/ropcie_ktest
@@ -50,7 +52,28 @@ run() {
 	fi
 }
 
+# sees_race: the report is expected, and kept from the console.
+sees_race() {
+	local turn seen=1
+
+	dmesg -C
+	echo 2 >/proc/sys/kernel/printk
+	for ((turn = 0; turn < 30 && seen; turn++)); do
+		echo 300000 >"$root/race" &
+		echo 300000 >"$root/race"
+		wait
+		[[ $(dmesg) != *'KCSAN: data-race in ktest_race_write'* ]] || seen=0
+	done
+	dmesg -C
+	echo 8 >/proc/sys/kernel/printk
+	return $seen
+}
+
 insmod "$MODDIR/ropcie_ktest/ropcie_ktest.ko"
+if [ -e /sys/kernel/debug/kcsan ] && ! sees_race; then
+	echo "KCSAN does not see a data race of a module"
+	failed=1
+fi
 for way in "${!ways[@]}"; do
 	echo "$way" >/sys/module/ropcie_ktest/parameters/poll
 	word=ok

@@ -350,9 +350,9 @@ class OneSidedFlow : public Flow {
     for (uint64_t i = 0; i < 2; ++i) {
       out_.push_back(ground.arena.Take(kLong, 0, false));
       in_.push_back(ground.arena.Take(kLong, 0, false));
-      const Piece window = ground.arena.Take(kLong, 0, false);
+      written_.push_back(ground.arena.Take(kLong, 0, false));
       windows_.at(i) =
-          ground.side.channel.Exchange(WindowOf(ground.arena, window));
+          ground.side.channel.Exchange(WindowOf(ground.arena, written_.back()));
     }
     for (uint64_t i = 0; i < kOutstanding; ++i) {
       results_.push_back(ground.arena.Take(sizeof(uint64_t), 0, false));
@@ -372,18 +372,15 @@ class OneSidedFlow : public Flow {
     return send_.good > send_.mark + 2 * kOutstanding;
   }
 
-  // An atomic whose answer is lost was executed or not, but not twice.
   void CompareWithPeer() override {
     struct Counts {
       uint64_t good;
       uint64_t posted;
     };
-    const Counts peer = ground_.side.channel.Exchange(
-        Counts{AtomicsIn(send_.good), AtomicsIn(send_.posted)});
-    const uint64_t counted = Word(counter_);
-    Check(counted >= peer.good && counted <= peer.posted, name(),
-          ": the peer's ", peer.good, " of ", peer.posted,
-          " atomics have succeeded, and ", counted, " were executed");
+    const Counts peer =
+        ground_.side.channel.Exchange(Counts{send_.good, send_.posted});
+    CompareAtomics(AtomicsIn(peer.good), AtomicsIn(peer.posted));
+    CompareWritten(WritesIn(peer.good), WritesIn(peer.posted));
   }
 
  protected:
@@ -446,7 +443,37 @@ class OneSidedFlow : public Flow {
     return std::min(kLengths.at(cycle % kLengths.size()), kLong);
   }
 
+  // An atomic whose answer is lost was executed or not, but not twice.
+  void CompareAtomics(uint64_t good, uint64_t posted) const {
+    const uint64_t counted = Word(counter_);
+    Check(counted >= good && counted <= posted, name(), ": the peer's ", good,
+          " of ", posted, " atomics have succeeded, and ", counted,
+          " were executed");
+  }
+
+  // The last of the peer's WRITEs to each place that has succeeded is there,
+  // but for what the next one, if there was one, has replaced.
+  void CompareWritten(uint64_t good, uint64_t posted) const {
+    for (uint64_t back = 1; back <= std::min(good, written_.size()); ++back) {
+      const uint64_t cycle = good - back;
+      const uint64_t next = cycle + written_.size();
+      const uint8_t* const data =
+          ground_.arena.At(written_.at(cycle % written_.size()).offset);
+      const size_t replaced =
+          next < posted ? std::min(LengthOf(next), LengthOf(cycle)) : 0;
+      for (size_t i = 0; i < LengthOf(cycle); ++i) {
+        Check(data[i] == Bytes(false, cycle)[i] ||
+                  (i < replaced && data[i] == Bytes(false, next)[i]),
+              name(), ": byte ", i, " of the peer's WRITE ", cycle,
+              ", which has succeeded, is not there");
+      }
+    }
+  }
+
   // Of the first so many requests.
+  static uint64_t WritesIn(uint64_t requests) {
+    return (requests + kKinds - 1) / kKinds;
+  }
   static uint64_t AtomicsIn(uint64_t requests) {
     const uint64_t rest = requests % kKinds;
     return requests / kKinds * 2 + (rest > 2 ? rest - 2 : 0);
@@ -460,6 +487,7 @@ class OneSidedFlow : public Flow {
 
   std::vector<Piece> out_;
   std::vector<Piece> in_;
+  std::vector<Piece> written_;  // by the peer
   std::vector<Piece> results_;
   Piece counter_{};
   std::array<Window, 2> windows_{};

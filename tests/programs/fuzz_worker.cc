@@ -15,12 +15,14 @@
 
 #include "fuzz_hook.h"
 #include "nldev.h"
+#include "vgem.h"
 
 namespace ropcie {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kPool = 12;  // most objects of a kind and thread
+constexpr uint32_t kDmaBufSide = 64;  // four pages
+constexpr size_t kPool = 12;          // most objects of a kind and thread
 
 // Numbers that programs use, and a few that they do not.
 template <typename T = uint32_t>
@@ -57,6 +59,9 @@ class Worker {
     }
     fcntl(context_->async_fd, F_SETFL, O_NONBLOCK);
     (void)ibv_query_gid(context_, 1, 0, &gid_);
+    if (HasVgem()) {
+      dma_buf_.Open(VgemBuffer(kDmaBufSide).Export(OneIn(2) ? O_RDWR : 0));
+    }
   }
 
   [[noreturn]] void Run() {
@@ -106,7 +111,7 @@ class Worker {
   void Create() {
     ibv_pd* const pd = Pick(pds_);
     ibv_cq* const cq = Pick(cqs_);
-    switch (Below(10)) {
+    switch (Below(12)) {
       case 0:
         if (pds_.size() < kPool) {
           Keep(pds_, ibv_alloc_pd(context_));
@@ -154,9 +159,84 @@ class Worker {
           Keep(ahs_, ibv_create_ah(pd, &attr));
         }
         break;
+      case 9:
+        if (pd != nullptr && mrs_.size() < kPool) {
+          Keep(mrs_, ibv_reg_dmabuf_mr(
+                         pd, OneIn(8) ? Any<size_t>() : Below(4) * kPage,
+                         OneIn(8) ? Any<size_t>() : Below(4 * kPage), Any(),
+                         OneIn(8) ? Any<int>() : dma_buf_.get(),
+                         static_cast<int>(OneIn(8) ? Any() : AnyAccess())));
+        }
+        break;
+      case 10:
+        if (pd != nullptr && cq != nullptr && qps_.size() < kPool) {
+          CreateXrc(pd, cq);
+        }
+        break;
       default:
         CreateDm(pd);
     }
+  }
+
+  // A domain, a queue of receives of it, and a pair of queue pairs; as far as
+  // they can be had.
+  void CreateXrc(ibv_pd* pd, ibv_cq* cq) {
+    ibv_xrcd_init_attr domain{};
+    domain.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    domain.fd = OneIn(8) ? Any<int>() : -1;
+    domain.oflags = OneIn(8) ? Any<int>() : O_CREAT;
+    if (xrcds_.size() < kPool) {
+      Keep(xrcds_, ibv_open_xrcd(context_, &domain));
+    }
+    ibv_xrcd* const xrcd = Pick(xrcds_);
+    ibv_srq_init_attr_ex srq{};
+    srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+                    IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    srq.srq_type = OneIn(8) ? IBV_SRQT_BASIC : IBV_SRQT_XRC;
+    srq.attr = {static_cast<uint32_t>(Below(64)),
+                static_cast<uint32_t>(Below(4)), 0};
+    srq.pd = pd;
+    srq.xrcd = xrcd;
+    srq.cq = Pick(cqs_);
+    if (xrcd != nullptr && srqs_.size() < kPool) {
+      Keep(srqs_, ibv_create_srq_ex(context_, &srq));
+    }
+    ibv_qp_init_attr_ex init{};
+    init.qp_type = IBV_QPT_XRC_SEND;
+    init.comp_mask = IBV_QP_INIT_ATTR_PD;
+    init.pd = pd;
+    init.send_cq = cq;
+    init.cap.max_send_wr = OneIn(8) ? Any() : Below(64);
+    init.cap.max_send_sge = OneIn(8) ? Any() : Below(4);
+    ibv_qp* const sender = ibv_create_qp_ex(context_, &init);
+    Keep(qps_, sender);
+    init = {};
+    init.qp_type = IBV_QPT_XRC_RECV;
+    init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+    init.xrcd = xrcd;
+    ibv_qp* const receiver =
+        xrcd != nullptr ? ibv_create_qp_ex(context_, &init) : nullptr;
+    Keep(qps_, receiver);
+    if (sender != nullptr && receiver != nullptr) {
+      Connect(sender, receiver);
+      Connect(receiver, sender);
+    }
+    OpenQp(xrcd);
+  }
+
+  // Somebody's receiving end, by its number.
+  void OpenQp(ibv_xrcd* xrcd) {
+    const ibv_qp* const other = Pick(qps_);
+    if (xrcd == nullptr || other == nullptr) {
+      return;
+    }
+    ibv_qp_open_attr attr{};
+    attr.comp_mask =
+        IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    attr.qp_num = OneIn(8) ? Any() : other->qp_num;
+    attr.xrcd = xrcd;
+    attr.qp_type = IBV_QPT_XRC_RECV;
+    Keep(qps_, ibv_open_qp(context_, &attr));
   }
 
   void CreateDm(ibv_pd* pd) {
@@ -225,7 +305,10 @@ class Worker {
     attr.qp_access_flags = static_cast<unsigned int>(Below(16));
     attr.qkey = 1;
     const bool ud = qp->qp_type == IBV_QPT_UD;
-    const bool rc = qp->qp_type == IBV_QPT_RC;
+    const bool asks =
+        qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_XRC_SEND;
+    const bool answers =
+        qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_XRC_RECV;
     (void)ibv_modify_qp(qp, &attr,
                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                             (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
@@ -237,26 +320,27 @@ class Worker {
     attr.ah_attr = Address();
     (void)ibv_modify_qp(
         qp, &attr,
-        IBV_QP_STATE |
-            (ud ? 0
-                : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                      IBV_QP_RQ_PSN |
-                      (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER
-                          : 0)));
+        IBV_QP_STATE | (ud ? 0
+                           : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                 IBV_QP_RQ_PSN |
+                                 (answers ? IBV_QP_MAX_DEST_RD_ATOMIC |
+                                                IBV_QP_MIN_RNR_TIMER
+                                          : 0)));
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 8;
     attr.retry_cnt = static_cast<uint8_t>(Below(8));
     attr.rnr_retry = static_cast<uint8_t>(Below(8));
     attr.max_rd_atomic = static_cast<uint8_t>(Below(5));
-    (void)ibv_modify_qp(qp, &attr,
-                        IBV_QP_STATE | IBV_QP_SQ_PSN |
-                            (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
-                                : 0));
+    (void)ibv_modify_qp(
+        qp, &attr,
+        IBV_QP_STATE | IBV_QP_SQ_PSN | (asks || answers ? IBV_QP_TIMEOUT : 0) |
+            (asks
+                 ? IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+                 : 0));
   }
 
   void Destroy() {
-    switch (Below(8)) {
+    switch (Below(9)) {
       case 0:
         Drop(qps_, ibv_destroy_qp);
         break;
@@ -281,6 +365,9 @@ class Worker {
       case 6:
         Drop(dms_, ibv_free_dm);
         break;
+      case 7:
+        Drop(xrcds_, ibv_close_xrcd);
+        break;
       default:
         Drop(pds_, ibv_dealloc_pd);
     }
@@ -292,6 +379,9 @@ class Worker {
       case 0:
         if (ibv_cq* const cq = Pick(cqs_)) {
           (void)ibv_resize_cq(cq, Any<uint16_t>());
+          ibv_modify_cq_attr attr{IBV_CQ_ATTR_MODERATE,
+                                  {Any<uint16_t>(), Any<uint16_t>()}};
+          (void)ibv_modify_cq(cq, &attr);
         }
         break;
       case 1:
@@ -430,6 +520,15 @@ class Worker {
     return sge;
   }
 
+  // The number of one that can be posted to by XRC.
+  uint32_t AnySrq() {
+    ibv_srq* const srq = Pick(srqs_);
+    uint32_t number = 0;
+    return srq != nullptr && !OneIn(8) && ibv_get_srq_num(srq, &number) == 0
+               ? number
+               : Any();
+  }
+
   void Post() {
     std::array<ibv_sge, 4> sges{AnySge(), AnySge(), AnySge(), AnySge()};
     ibv_qp* const qp = Pick(qps_);
@@ -476,6 +575,7 @@ class Worker {
       } else {
         wr.wr.atomic = {remote.addr & ~uint64_t{7}, Any(), Any(),
                         mr != nullptr && !OneIn(8) ? mr->rkey : Any()};
+        wr.qp_type.xrc.remote_srqn = AnySrq();
       }
     }
     ibv_send_wr* bad = nullptr;
@@ -495,6 +595,8 @@ class Worker {
   std::vector<ibv_mw*> mws_;
   std::vector<ibv_ah*> ahs_;
   std::vector<ibv_dm*> dms_;
+  std::vector<ibv_xrcd*> xrcds_;
+  File dma_buf_{-1};
   int nldev_ = OpenNldev();
 };
 

@@ -14,11 +14,15 @@
  *   result  read: one line, PASS or FAIL
  *
  * A test ends with run, keys or own; the next reading of local begins a new one.
+ *
+ * And /sys/kernel/debug/ropcie_ktest/race: all that write a number to it at the same
+ * time have a data race, so many times. KCSAN, where a kernel has it, is to say so.
  */
 #include <linux/debugfs.h>
 #include <linux/etherdevice.h>
 #include <linux/module.h>
 #include <linux/random.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -252,6 +256,31 @@ static ssize_t ktest_result_read(struct file *file, char __user *buf,
 	return ret;
 }
 
+static unsigned long ktest_raced;
+
+static ssize_t ktest_race_write(struct file *file, const char __user *buf,
+				size_t len, loff_t *pos)
+{
+	u32 count;
+	int err;
+
+	err = kstrtou32_from_user(buf, len, 0, &count);
+	if (err)
+		return err;
+	while (count-- && !signal_pending(current)) {
+		ktest_raced++;
+		barrier();
+		cond_resched();
+	}
+	return len;
+}
+
+static const struct file_operations ktest_race_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.write = ktest_race_write,
+};
+
 static const struct file_operations ktest_local_fops = {
 	.owner = THIS_MODULE,
 	.open = simple_open,
@@ -333,6 +362,7 @@ static int __init ktest_init(void)
 	int err;
 
 	ktest_root = debugfs_create_dir("ropcie_ktest", NULL);
+	debugfs_create_file("race", 0200, ktest_root, NULL, &ktest_race_fops);
 	err = ib_register_client(&ktest_client);
 	if (err)
 		debugfs_remove_recursive(ktest_root);
