@@ -4,6 +4,7 @@
 # lab: --nodes 1 --link loopback -- --quick
 # lab-long: --nodes 2 --timeout 7200
 # lab-long: --nodes 1 --link loopback --timeout 3600
+# lab-long: --nodes 2 --flat --module-params ropcie_ntb_if:direct_placement=1 -- --quick
 #
 # What keys protect, case by case. Arguments are given to rop_keys; with --tolerate
 # wrong answers are only printed, with --sample N a sample of --quick is taken again.
