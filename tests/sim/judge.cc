@@ -99,7 +99,11 @@ void Program::CheckEffect(const Message& message, size_t index) {
         fetched_.Accept(message.sink, message.length);
         break;
       }
-      bytes = other_->offer_.Read(message.remote_off, message.length);
+      if (message.reads_back) {
+        FillFromKey(message.key, bytes);
+      } else {
+        bytes = other_->offer_.Read(message.remote_off, message.length);
+      }
       Require(fetched_.Arrived(message.sink, bytes), "read ", index,
               ": not what the peer's memory holds");
       break;

@@ -17,7 +17,8 @@ Program::Program(Env* env, Node* node, const ProgramOptions& options)
       fetched_(env, Qp::kDepth * options.cell, Qp::kPd,
                ROPCIE_ACCESS_LOCAL_WRITE, env->direct ? ROPCIE_GRANT_SHIFT : 0),
       target_(env, Qp::kDepth * options.cell, Qp::kPd,
-              ROPCIE_ACCESS_LOCAL_WRITE | ROPCIE_ACCESS_REMOTE_WRITE,
+              ROPCIE_ACCESS_LOCAL_WRITE | ROPCIE_ACCESS_REMOTE_WRITE |
+                  ROPCIE_ACCESS_REMOTE_READ,
               env->direct ? ROPCIE_GRANT_SHIFT : 0),
       offer_(env, options.cell, Qp::kPd, ROPCIE_ACCESS_REMOTE_READ),
       words_(env, 32, Qp::kPd,
@@ -149,6 +150,26 @@ void Program::Deny(SendRequest* request) {
   }
 }
 
+// What nobody changes, or what was just written: requests are executed in
+// order.
+void Program::PlanRead(Message* message, SendRequest* request) {
+  const Message* const before = sends_.empty() ? nullptr : &sends_.back();
+  if (before != nullptr && ropcie_op_writes(before->op) && !before->bad &&
+      !before->denied && env_->random.OneIn(2)) {
+    message->reads_back = true;
+    message->key = before->key;
+    message->length = before->length;
+    message->remote_off = before->remote_off;
+    request->rkey = other_->target_.mr()->key;
+    request->raddr = other_->target_.Address(message->remote_off);
+    return;
+  }
+  message->remote_off = static_cast<uint32_t>(
+      env_->random.Below(options_.cell - message->length + 1));
+  request->rkey = other_->offer_.mr()->key;
+  request->raddr = other_->offer_.Address(message->remote_off);
+}
+
 // What the peer's memory a request is for.
 void Program::Plan(Message* message, size_t index, bool mischief,
                    SendRequest* request) {
@@ -170,10 +191,7 @@ void Program::Plan(Message* message, size_t index, bool mischief,
       break;
     }
     case ROPCIE_OP_READ:
-      message->remote_off = static_cast<uint32_t>(
-          env_->random.Below(options_.cell - message->length + 1));
-      request->rkey = other_->offer_.mr()->key;
-      request->raddr = other_->offer_.Address(message->remote_off);
+      PlanRead(message, request);
       break;
     case ROPCIE_OP_FAA:
     case ROPCIE_OP_CAS: {
@@ -288,11 +306,15 @@ uint32_t Program::PlanSink(size_t index) {
   return sink;
 }
 
-// What is written before to the same place may not be there any more.
+// What is written before to the same place may not be there any more. A READ
+// before has it, if the later one waits for that (IBTA: the fence).
 void Program::Overwrite(const Message& by) {
   for (size_t i = sends_done_; i < sends_.size(); i++) {
     Message& message = sends_[i];
-    message.overwritten |= ropcie_op_writes(message.op) && !message.denied &&
+    const bool from_there =
+        ropcie_op_writes(message.op) ||
+        (message.reads_back && (by.flags & ROPCIE_WR_FENCE) == 0);
+    message.overwritten |= from_there && !message.denied &&
                            message.remote_off < by.remote_off + by.length &&
                            by.remote_off < message.remote_off + message.length;
   }

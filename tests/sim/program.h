@@ -98,6 +98,7 @@ class Program : public QpUser {
     bool done;         // completed with success
     bool given_back;   // completed otherwise
     bool overwritten;  // by a later WRITE, or the answer to a later request
+    bool reads_back;   // what the request before it writes
     uint32_t remote_off;
     uint32_t sink;  // in fetched_
     uint64_t nth;   // among those that take a receive, or are this atomic
@@ -113,6 +114,7 @@ class Program : public QpUser {
   void Leave();
   void Plan(Message* message, size_t index, bool mischief,
             SendRequest* request);
+  void PlanRead(Message* message, SendRequest* request);
   void Deny(SendRequest* request);
   void Overwrite(const Message& by);
   void CheckEffect(const Message& message, size_t index);
