@@ -49,7 +49,8 @@ _OURS = re.compile(r"\[(?:ropcie\w*|ntb_hw_ivshmem)\]")
 
 _DEADLOCK = re.compile(r"possible circular locking")
 _DEADLOCK_ENDS = re.compile(r"</TASK>")
-# The locks (wanted, held) of deadlocks that are the kernel's own, whichever the provider.
+# The two locks of deadlocks that are the kernel's own, whichever the provider; whose taking
+# is reported depends on which of them was taken first before.
 _OTHERS_DEADLOCKS = (
     # nvmet_rdma: the last subsystem leaves a port (rdma_destroy_id under nvmet_config_sem)
     # while a command that came before its connection was established is begun (by the
@@ -87,8 +88,8 @@ def _without_others_deadlocks(lines):
 def _is_others_deadlock(report):
     locks = [line for line in report if " at: " in line][:2]
     return not any(_OURS.search(line) for line in report) and any(
-        len(locks) == len(pair) and all(lock in line for lock, line in zip(pair, locks))
-        for pair in _OTHERS_DEADLOCKS)
+        len(locks) == len(order) and all(lock in line for lock, line in zip(order, locks))
+        for pair in _OTHERS_DEADLOCKS for order in (pair, pair[::-1]))
 
 
 def _is_ours(report):

@@ -83,6 +83,9 @@ class Findings(unittest.TestCase):
 
     def test_a_deadlock_of_others_is_let_pass(self):
         self.assertEqual(logcheck.findings(GOOD + self.DEADLOCK), [])
+        lines = self.DEADLOCK.splitlines()
+        lines[2], lines[4] = lines[4], lines[2]
+        self.assertEqual(logcheck.findings("\n".join(lines)), [])
         self.assertEqual(len(logcheck.findings(self.DEADLOCK + BAD)), len(BAD.splitlines()))
 
     def test_a_deadlock_with_us_in_it_is_ours(self):
