@@ -21,8 +21,11 @@ silence_ms() {
 	echo $((ours < theirs ? ours : theirs))
 }
 
+# Nothing can be read there, and it has no end.
+exec {never}<> <(:)
+
 # cut_for WORD SECONDS: the cable is pulled (down), this port falls silent (dead), or this
-# node does (pause).
+# node does (pause). No program is loaded meanwhile, which takes a busy node longer.
 cut_for() {
 	if [ "$1" = pause ]; then
 		lab-pause "$2" || fail "the lab does not pause"
@@ -30,7 +33,7 @@ cut_for() {
 	fi
 	[ -n "$cable" ] || fail "the link has no knob"
 	echo "$1" >"$cable"
-	sleep "$2"
+	read -rt "$2" -u "$never" || true
 	echo up >"$cable"
 }
 
