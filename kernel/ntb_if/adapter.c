@@ -119,31 +119,50 @@ static int adapter_start_threads(struct ropcie_adapter *a)
 	return 0;
 }
 
-/* Undo a start as far as it came. */
+/* Undo a start as far as it came: a peer may have been kicked before its end. */
 static void adapter_halt(struct ropcie_adapter *a, bool backend_started)
 {
 	u32 i;
 
 	lockdep_assert_held(&a->mutex);
 	WRITE_ONCE(a->running, false);
-	if (backend_started) {
-		for (i = 1; i < a->npeers; i++)
-			ropcie_peer_stop(a->peer[i]);
+	for (i = 1; i < a->npeers; i++)
+		ropcie_peer_stop(a->peer[i]);
+	if (backend_started)
 		a->backend->stop(a);
-		/* A kick that saw it run may have queued it meanwhile. */
-		synchronize_rcu();
-		for (i = 1; i < a->npeers; i++)
-			cancel_delayed_work_sync(&a->peer[i]->work);
-	}
+	/* A kick that saw it run may have queued it meanwhile. */
+	synchronize_rcu();
+	for (i = 1; i < a->npeers; i++)
+		cancel_delayed_work_sync(&a->peer[i]->work);
 	ropcie_peer_stop_self(a->peer[0]);
 	/* Pollers, and whoever kicks a thread, saw that it runs: wait. */
 	synchronize_rcu();
 	adapter_stop_threads(a);
-	if (backend_started)
-		for (i = 1; i < a->npeers; i++)
-			a->backend->close(a->peer[i]);
+	for (i = 1; i < a->npeers; i++)
+		a->backend->close(a->peer[i]);
 	self_close(a->peer[0]);
 	a->user = NULL;
+}
+
+/**
+ * struct adapter_stop - an adapter that is to be stopped
+ * @work: does it
+ * @adapter: adapter
+ */
+struct adapter_stop {
+	struct work_struct work;
+	struct ropcie_adapter *adapter;
+};
+
+static void adapter_stop_work(struct work_struct *work)
+{
+	struct ropcie_adapter *a =
+		container_of(work, struct adapter_stop, work)->adapter;
+
+	mutex_lock(&a->mutex);
+	if (a->user)
+		adapter_halt(a, true);
+	mutex_unlock(&a->mutex);
 }
 
 int ropcie_adapter_start(struct ropcie_adapter *a,
@@ -185,12 +204,18 @@ out:
 }
 EXPORT_SYMBOL_GPL(ropcie_adapter_start);
 
+/*
+ * In a thread of the kernel's: a signal of whoever unloads a module would keep drivers
+ * of NTB hardware (Switchtec's) from closing a window.
+ */
 void ropcie_adapter_stop(struct ropcie_adapter *a)
 {
-	mutex_lock(&a->mutex);
-	if (a->user)
-		adapter_halt(a, true);
-	mutex_unlock(&a->mutex);
+	struct adapter_stop stop = { .adapter = a };
+
+	INIT_WORK_ONSTACK(&stop.work, adapter_stop_work);
+	queue_work(system_unbound_wq, &stop.work);
+	flush_work(&stop.work);
+	destroy_work_on_stack(&stop.work);
 }
 EXPORT_SYMBOL_GPL(ropcie_adapter_stop);
 

@@ -458,12 +458,14 @@ void ropcie_dma_check(struct ropcie_peer *peer)
 
 	if (!dma || dma->ended || !dma_is_stuck(dma))
 		return;
-	dev_warn(peer->adapter->dev,
-		 "DMA engine %s is stuck, the processor copies to peer %u until its link starts again\n",
-		 dma->name, peer->index);
 	if (dma_abort(dma))
 		dev_err(peer->adapter->dev,
-			"DMA engine %s can not be stopped\n", dma->name);
+			"DMA engine %s is stuck and can not be stopped: what is sent to peer %u waits for it\n",
+			dma->name, peer->index);
+	else
+		dev_warn(peer->adapter->dev,
+			 "DMA engine %s is stuck, the processor copies to peer %u until its link starts again\n",
+			 dma->name, peer->index);
 }
 
 /* An engine that can not be stopped has memory until it says that it is done. */
@@ -558,13 +560,16 @@ static u32 dma_measure(struct ropcie_dma *dma)
 
 /*
  * ptdma sleeps in issue_pending, which may be called in atomic context, and calls a copy
- * done that its engine says has failed.
+ * done that its engine says has failed. An engine that can not be stopped (ioat, idxd)
+ * keeps all that waits for it when it is stuck: only who asks for it gets it.
  */
 static bool dma_is_usable(const struct dma_chan *chan)
 {
 	const struct device_driver *driver = chan->device->dev->driver;
 
-	return !driver || strcmp(driver->name, "ptdma");
+	return (!driver || strcmp(driver->name, "ptdma")) &&
+	       (chan->device->device_terminate_all ||
+		READ_ONCE(ropcie_dma_threshold) > 0);
 }
 
 static bool dma_is_near(struct dma_chan *chan, void *peer)

@@ -141,6 +141,8 @@ struct ropcie_lane {
  * @mutex: guards the link's state: all of the following
  * @link: handshake
  * @link_ready: @link is initialised, because the windows are there
+ * @rests: something has failed, and is not tried before @rest_until
+ * @rest_until: jiffies
  * @work: calls ropcie_link_step() at each event and heartbeat
  * @dma: copies large payloads, or NULL; senders read it under RCU
  * @log: how often the log tells of it: its own, so that no peer can keep the log from
@@ -172,6 +174,8 @@ struct ropcie_peer {
 	struct mutex mutex; /* state of the link */
 	struct ropcie_peer_link link;
 	bool link_ready;
+	bool rests;
+	unsigned long rest_until;
 	struct delayed_work work;
 	struct ropcie_dma __rcu *dma;
 	struct ratelimit_state log;

@@ -40,6 +40,7 @@ enum {
  * @memory_io: outbound window that may show the peer's memory, or NULL
  * @memory_in: bytes of the inbound one that shows the own memory
  * @memory_open: it may show it now
+ * @reached: the peer may still write to @buf
  * @msg: words as the peer's messages have brought them; written by events,
  *	which ntb.ko serialises
  * @msg_low: low halves of words whose high halves have yet to come
@@ -62,6 +63,7 @@ struct ropcie_ntb_peer {
 	void __iomem *memory_io;
 	resource_size_t memory_in;
 	bool memory_open;
+	bool reached;
 	u32 msg[ROPCIE_NTB_WORDS];
 	u16 msg_low[ROPCIE_NTB_WORDS];
 };
@@ -110,6 +112,7 @@ static inline struct ropcie_ntb *ropcie_ntb_port(struct ropcie_peer *peer)
 int ropcie_ntb_map_out(struct ropcie_peer *peer);
 void ropcie_ntb_unmap_out(struct ropcie_peer *peer);
 int ropcie_ntb_open(struct ropcie_peer *peer);
+void ropcie_ntb_await_release(struct ropcie_peer *peer);
 void ropcie_ntb_close(struct ropcie_peer *peer);
 void ropcie_ntb_shut(struct ropcie_peer *peer);
 int ropcie_ntb_prepare(struct ropcie_peer *peer);

@@ -212,7 +212,10 @@ static void ntb_stop(struct ropcie_adapter *a)
 {
 	struct ropcie_ntb *port = a->priv;
 	struct ntb_dev *ntb = port->ntb;
+	u32 i;
 
+	for (i = 0; i < port->npeers; i++)
+		ropcie_ntb_await_release(a->peer[1 + i]);
 	ropcie_ntb_words_stop(port);
 	ntb_db_set_mask(ntb, ntb_db_valid_mask(ntb));
 	ntb_link_disable(ntb);
@@ -363,11 +366,11 @@ static struct ntb_client ropcie_ntb_client = {
 /* The NTB bus gives a port to the first client that takes it. */
 static int report_taken(struct device *dev, void *arg)
 {
-	struct device_driver *drv = READ_ONCE(dev->driver);
-
-	if (drv && drv != &ropcie_ntb_client.drv)
+	device_lock(dev); /* or its driver may go */
+	if (dev->driver && dev->driver != &ropcie_ntb_client.drv)
 		dev_notice(dev, "this NTB port belongs to %s; unload that to let RoPCIe have it\n",
-			   drv->name);
+			   dev->driver->name);
+	device_unlock(dev);
 	return 0;
 }
 

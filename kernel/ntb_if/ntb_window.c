@@ -8,11 +8,16 @@
  * each pair of ports uses the first of its windows; and the last, where that shows
  * all memory, for direct placement (direct_placement).
  */
+#include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/io.h>
 #include <linux/mm.h>
 
 #include "ntb.h"
+
+/* How often, and how long apart, a peer is asked whether it has let go. */
+#define ROPCIE_RELEASE_LOOKS 100
+#define ROPCIE_RELEASE_WAIT_MS 10
 
 static int out_window(const struct ropcie_ntb_peer *np)
 {
@@ -172,14 +177,20 @@ static void free_buf(struct ropcie_ntb_peer *np)
 	np->buf = NULL;
 }
 
-/* Try for a buffer of @alloc bytes with @size bytes at aligned @align in it. */
+/*
+ * Try for a buffer of @alloc bytes with @size bytes at aligned @align in it. The BAR of
+ * some hardware, which @align then is, may be larger than the memory.
+ */
 static bool try_alloc(struct ropcie_peer *peer, size_t alloc, size_t size,
 		      resource_size_t align)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 
+	if (alloc >> PAGE_SHIFT > totalram_pages() / 4)
+		return false;
 	np->buf = dma_alloc_coherent(ntb_get_dma_dev(np->port->ntb), alloc,
-				     &np->buf_dma, GFP_KERNEL | __GFP_NOWARN);
+				     &np->buf_dma, GFP_KERNEL | __GFP_NOWARN |
+				     __GFP_RETRY_MAYFAIL);
 	if (!np->buf)
 		return false;
 	np->buf_size = alloc;
@@ -247,6 +258,38 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 	return -ENOMEM;
 }
 
+/*
+ * Who is up, or comes up, with this node acknowledges its epoch; who has heard that it is
+ * down clears its words first. One that does not say so may be stopped in a copy.
+ */
+static bool has_let_go(struct ropcie_peer *peer, bool heard)
+{
+	struct ropcie_link_words words;
+
+	ropcie_ntb_read_words(peer, &words);
+	return !words.w[ROPCIE_LW_MAGIC] || (heard && !words.w[ROPCIE_LW_ACK]);
+}
+
+/**
+ * ropcie_ntb_await_release() - wait until the peer writes nothing any more
+ * @peer: peer that has been told that this node is down; its words still come
+ *
+ * Where the sender translates nobody else can say so.
+ */
+void ropcie_ntb_await_release(struct ropcie_peer *peer)
+{
+	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
+	u32 look;
+
+	np->reached = np->port->sender_translates && peer->in;
+	for (look = 0; np->reached && look < ROPCIE_RELEASE_LOOKS; look++) {
+		if (look)
+			msleep(ROPCIE_RELEASE_WAIT_MS);
+		np->reached = !has_let_go(peer, look * ROPCIE_RELEASE_WAIT_MS >
+					  3 * ropcie_heartbeat_ms);
+	}
+}
+
 void ropcie_ntb_close(struct ropcie_peer *peer)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
@@ -256,11 +299,17 @@ void ropcie_ntb_close(struct ropcie_peer *peer)
 		return;
 	if (np->port->sender_translates)
 		ntb_peer_mw_clear_trans(ntb, np->pidx, out_window(np));
-	else
-		ntb_mw_clear_trans(ntb, np->pidx, in_window(np));
+	else if (ntb_mw_clear_trans(ntb, np->pidx, in_window(np)))
+		np->reached = true;
 	hide_memory(peer);
 	peer->shows_memory = false;
-	free_buf(np);
+	if (np->reached)
+		dev_warn(&ntb->dev,
+			 "peer %u may still write to its window: the %zu KiB of memory behind it are not freed\n",
+			 np->pidx, np->buf_size >> 10);
+	else
+		free_buf(np);
+	np->buf = NULL;
 	peer->in = NULL;
 }
 
@@ -304,10 +353,7 @@ int ropcie_ntb_connect(struct ropcie_peer *peer)
 	dma = ropcie_ntb_peer_dma(np);
 	ret = ntb_peer_mw_set_trans(ntb, np->pidx, out_window(np), dma,
 				    ropcie_link_offer_size(&peer->link.peer_offer));
-	/*
-	 * A window out of a lookup table leads as a whole. The peer knew that
-	 * from its alignment, and has that much memory behind it.
-	 */
+	/* A window out of a lookup table leads as a whole; what is used is the offer. */
 	if (ret == -EINVAL)
 		ret = ntb_peer_mw_set_trans(ntb, np->pidx, out_window(np), dma,
 					    np->io_size);

@@ -21,6 +21,8 @@
 
 /* How often the peer's words are looked at before the link is up. */
 #define ROPCIE_HELLO_MS 20
+/* Before what failed at this end is tried again. */
+#define ROPCIE_REST_JIFFIES HZ
 
 static u64 now_ms(void)
 {
@@ -333,6 +335,19 @@ static void peer_clean_window(struct ropcie_peer *peer)
 	wmb(); /* before the peer may hear that the window is ready */
 }
 
+/* What failed is tried again later, however often the peer rings. */
+static void peer_rest(struct ropcie_peer *peer)
+{
+	peer->rests = true;
+	peer->rest_until = jiffies + ROPCIE_REST_JIFFIES;
+}
+
+static bool peer_rests(struct ropcie_peer *peer)
+{
+	peer->rests = peer->rests && time_before(jiffies, peer->rest_until);
+	return peer->rests;
+}
+
 /* The windows must be there before anything is offered to the peer. */
 static bool peer_link_ready(struct ropcie_peer *peer)
 {
@@ -342,13 +357,18 @@ static bool peer_link_ready(struct ropcie_peer *peer)
 
 	if (peer->link_ready)
 		return true;
+	if (peer_rests(peer))
+		return false;
 	ret = a->backend->open(peer);
 	if (!ret)
 		ret = peer_make_offer(peer, &offer);
+	if (ret == -EAGAIN)
+		return false;
 	if (ret) {
-		if (ret != -EAGAIN && __ratelimit(&peer->log))
+		if (__ratelimit(&peer->log))
 			dev_err(a->dev, "no window for peer %u: %d\n",
 				peer->index, ret);
+		peer_rest(peer);
 		return false;
 	}
 	if (peer->memory && peer->shows_memory)
@@ -397,14 +417,17 @@ static u32 peer_prepare(struct ropcie_peer *peer)
 	struct ropcie_adapter *a = peer->adapter;
 	int ret;
 
+	/* The next step asks for it again. */
+	if (peer_rests(peer))
+		return 0;
 	peer_clean_window(peer);
 	ret = a->backend->prepare(peer);
 	if (!ret)
 		return ropcie_link_prepared(&peer->link);
-	/* The next step asks for it again. */
 	if (__ratelimit(&peer->log))
 		dev_err(a->dev, "no window can be opened to peer %u: %d\n",
 			peer->index, ret);
+	peer_rest(peer);
 	return 0;
 }
 
