@@ -8,6 +8,9 @@
 #include "queues.h"
 #include "ropcie.h"
 
+/* Completions of each queue at a time: others wait for the lane and the consumer. */
+#define FLUSH_BUDGET 256
+
 static_assert((int)ROPCIE_WC_SUCCESS == (int)IB_WC_SUCCESS);
 static_assert((int)ROPCIE_WC_LOC_LEN_ERR == (int)IB_WC_LOC_LEN_ERR);
 static_assert((int)ROPCIE_WC_LOC_QP_OP_ERR == (int)IB_WC_LOC_QP_OP_ERR);
@@ -94,31 +97,32 @@ static void send_complete(struct ropcie_qp *qp,
 		qp->lost = true;
 }
 
-void ropcie_qp_flush_sends(struct ropcie_qp *qp)
+bool ropcie_qp_flush_sends(struct ropcie_qp *qp)
 {
-	u32 left = qp->sq_max_wr;
+	u32 left = FLUSH_BUDGET;
 	struct ropcie_req_comp comp;
 	u32 pulled;
 
-	/* Not for ever, when somebody posts all the while. */
 	do {
 		pulled = ropcie_pull_sends(qp);
-		while (ropcie_req_flush(&qp->req, &comp))
+		while (left && ropcie_req_flush(&qp->req, &comp)) {
 			send_complete(qp, &comp);
-		left -= min(left, pulled);
+			left--;
+		}
 	} while (pulled && left);
+	return !left;
 }
 
 bool ropcie_qp_flush(struct ropcie_qp *qp)
 {
-	/* One that it holds of a shared queue, and room to see that there are no more. */
-	u32 left = qp->rq.max_wr + 2;
+	u32 left = FLUSH_BUDGET;
+	bool more;
 
 	/* The end of the last loan runs the queue pair, and that of the last grant. */
 	if (ropcie_qp_lends(qp) ||
 	    (unlikely(qp->place) && ropcie_placement_fails_late(qp)))
 		return false;
-	ropcie_qp_flush_sends(qp);
+	more = ropcie_qp_flush_sends(qp);
 	while (left && ropcie_recv_current(qp)) {
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR);
 		left--;
@@ -128,7 +132,7 @@ bool ropcie_qp_flush(struct ropcie_qp *qp)
 		qp->last_wqe_due = false;
 		ropcie_qp_event(qp, IB_EVENT_QP_LAST_WQE_REACHED);
 	}
-	return !left || ropcie_sends_left(qp);
+	return more || !left || ropcie_sends_left(qp);
 }
 
 void ropcie_qp_complete_sends(struct ropcie_qp *qp)

@@ -134,6 +134,7 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		atomic_dec(&dev->num_cqs);
 		return ret;
 	}
+	mutex_init(&cq->resize);
 	spin_lock_init(&cq->lock);
 	/* What the kernel's users do with an event, they do for many completions. */
 	ropcie_event_init(&cq->policy, adaptive_events && ropcie_cq_udata(arg));
@@ -150,37 +151,90 @@ u32 ropcie_cq_used(const struct ropcie_cq *cq)
 	return cq->shared ? ropcie_uring_used(&cq->uring) : cq->head - cq->tail;
 }
 
-/* Positions stay: they are looked at without the lock, and by the process. */
-static void move_completions(struct ropcie_cq *to, const struct ropcie_cq *from,
-			     u32 num)
+static void swap_rings(struct ropcie_cq *one, struct ropcie_cq *other)
 {
-	u32 i, first;
+	swap(one->ring, other->ring);
+	swap(one->shared, other->shared);
+	swap(one->uring, other->uring);
+	swap(one->size, other->size);
+}
 
-	if (from->shared) {
-		first = from->uring.next - num;
-		for (i = first; i != from->uring.next; i++)
-			memcpy(ropcie_uring_at(&to->uring, i),
-			       ropcie_uring_at(&from->uring, i),
-			       to->uring.stride);
-		to->uring.next = from->uring.next;
-		WRITE_ONCE(to->uring.ctl->wake,
-			   READ_ONCE(from->uring.ctl->wake));
-		WRITE_ONCE(to->uring.ctl->told,
-			   READ_ONCE(from->uring.ctl->told));
-		WRITE_ONCE(to->uring.ctl->tail, first);
-		/* As in ropcie_uring_publish(). */
-		smp_store_release(&to->uring.ctl->head, to->uring.next);
-		return;
+static u32 cq_end(const struct ropcie_cq *cq)
+{
+	return cq->shared ? cq->uring.next : cq->head;
+}
+
+/* Positions stay: they are looked at without the lock, and by the process. */
+static void copy_completions(struct ropcie_cq *to, const struct ropcie_cq *from,
+			     u32 first, u32 end)
+{
+	u32 i;
+
+	for (i = first; i != end; i++) {
+		/* Only with a later one in the place of one that was polled. */
+		data_race(from->shared ?
+			  memcpy(ropcie_uring_at(&to->uring, i),
+				 ropcie_uring_at(&from->uring, i),
+				 to->uring.stride) :
+			  memcpy(&to->ring[i & (to->size - 1)],
+				 &from->ring[i & (from->size - 1)],
+				 sizeof(*to->ring)));
 	}
-	for (i = from->tail; i != from->head; i++)
-		to->ring[i & (to->size - 1)] = from->ring[i & (from->size - 1)];
+}
+
+/* Before @to takes the place of @from, which has @num completions in it. */
+static void move_words(struct ropcie_cq *to, const struct ropcie_cq *from,
+		       u32 num)
+{
+	const struct ropcie_abi_ring *old = from->uring.ctl;
+	struct ropcie_abi_ring *ctl = to->uring.ctl;
+
+	if (!from->shared)
+		return;
+	to->uring.next = from->uring.next;
+	WRITE_ONCE(ctl->wake, READ_ONCE(old->wake));
+	WRITE_ONCE(ctl->told, READ_ONCE(old->told));
+	WRITE_ONCE(ctl->tail, to->uring.next - num);
+	/* As in ropcie_uring_publish(). */
+	smp_store_release(&ctl->head, to->uring.next);
+}
+
+/* Take over all that @cq has into the ring of @new, most of it without the lock. */
+static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new, u32 cqe)
+{
+	u32 first, end, num, pass = 0;
+	unsigned long flags;
+	int ret = -EINVAL;
+
+	spin_lock_irqsave(&cq->lock, flags);
+	num = ropcie_cq_used(cq); /* once: the process may change it */
+	end = cq_end(cq);
+	first = end - num;
+	while (end - first > ROPCIE_MOVE_MOST && num <= cqe && pass++ < ROPCIE_MOVE_PASSES) {
+		spin_unlock_irqrestore(&cq->lock, flags);
+		copy_completions(new, cq, first, end);
+		cond_resched();
+		first = end;
+		spin_lock_irqsave(&cq->lock, flags);
+		num = ropcie_cq_used(cq);
+		end = cq_end(cq);
+		if (end - first > num)
+			first = end - num;
+	}
+	if (num <= cqe) {
+		copy_completions(new, cq, first, end);
+		move_words(new, cq, num);
+		swap_rings(cq, new);
+		cq->ibcq.cqe = cqe;
+		ret = 0;
+	}
+	spin_unlock_irqrestore(&cq->lock, flags);
+	return ret;
 }
 
 int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq), new = {};
-	unsigned long flags;
-	u32 num;
 	int ret;
 
 	if (ropcie_udata_unknown(udata))
@@ -189,23 +243,17 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	    (cq->shared &&
 	     udata->outlen < sizeof(struct ropcie_abi_create_queue_resp)))
 		return -EINVAL;
+	mutex_lock(&cq->resize);
 	ret = create_ring(&new, cqe, cq->shared, udata);
 	if (ret)
-		return ret;
-	ret = -EINVAL;
-	spin_lock_irqsave(&cq->lock, flags);
-	num = ropcie_cq_used(cq); /* once: the process may change it */
-	if (num <= cqe) {
-		move_completions(&new, cq, num);
-		swap(cq->ring, new.ring);
-		swap(cq->shared, new.shared);
-		swap(cq->uring, new.uring);
-		cq->size = new.size;
-		ibcq->cqe = cqe;
-		ret = 0;
-	}
-	spin_unlock_irqrestore(&cq->lock, flags);
+		goto unlock;
+	ret = move_completions(cq, &new, cqe);
+	/* To a process that will not get the answer it is lost. */
+	if (!ret && new.shared)
+		ropcie_uring_end(&new.uring);
 	destroy_ring(&new);
+unlock:
+	mutex_unlock(&cq->resize);
 	return ret;
 }
 
@@ -221,12 +269,18 @@ int ropcie_pre_destroy_cq(struct ib_cq *ibcq)
 
 int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 {
-	struct ropcie_cq *cq = to_rcq(ibcq);
+	struct ropcie_cq *cq = to_rcq(ibcq), none = {};
+	unsigned long flags;
 
 	ropcie_pre_destroy_cq(ibcq);
 	if (cq->shared)
 		ropcie_uring_end(&cq->uring);
-	destroy_ring(cq);
+	/* Older kernels let netlink look at it until this has returned. */
+	spin_lock_irqsave(&cq->lock, flags);
+	swap_rings(cq, &none);
+	cq->tail = cq->head;
+	spin_unlock_irqrestore(&cq->lock, flags);
+	destroy_ring(&none);
 	atomic_dec(&to_rdev(ibcq->device)->num_cqs);
 	return 0;
 }

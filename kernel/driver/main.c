@@ -32,7 +32,7 @@ static int ropcie_query_device(struct ib_device *ibdev,
 		return -EINVAL;
 	attr->sys_image_guid = ibdev->node_guid;
 	attr->vendor_id = 0xffffff; /* no OUI: as other software devices */
-	attr->max_mr_size = 1ULL << 40;
+	attr->max_mr_size = ROPCIE_MAX_MR_SIZE;
 	attr->page_size_cap = PAGE_SIZE;
 	attr->device_cap_flags = IB_DEVICE_RC_RNR_NAK_GEN |
 				 IB_DEVICE_PORT_ACTIVE_EVENT |

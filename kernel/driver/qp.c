@@ -534,26 +534,40 @@ static void start_requester(struct ropcie_qp *qp)
 	ropcie_req_connect(&qp->req, &attr);
 }
 
+/* What was posted in SQE is flushed, not sent. */
+static void flush_sqe(struct ropcie_qp *qp)
+{
+	bool more;
+
+	do {
+		spin_lock_bh(&qp->lock);
+		more = qp->state == IB_QPS_SQE && ropcie_qp_flush_sends(qp);
+		ropcie_qp_unlock(qp);
+		cond_resched();
+	} while (more);
+}
+
 /*
  * The engines take the new state and attributes. The QP may have failed since
  * the transition was checked, and its peer since it was found.
  */
-static int enter_state(struct ropcie_qp *qp, enum ib_qp_state cur,
-		       enum ib_qp_state next)
+static int enter_state(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
+		       int mask, enum ib_qp_state cur, enum ib_qp_state next)
 {
 	int ret = 0;
 
 	spin_lock_bh(&qp->lock);
+	/* An error may have come first. */
 	if (qp->state != cur && next != IB_QPS_ERR) {
 		ret = -EINVAL;
 		goto out;
 	}
+	store_attr(qp, attr, mask);
 	if (next == IB_QPS_RTR && cur != next)
 		start_responder(qp);
 	if (next == IB_QPS_RTS && cur == IB_QPS_RTR)
 		start_requester(qp);
 	if (next == IB_QPS_RTS && cur == IB_QPS_SQE) {
-		/* What was posted in SQE is flushed, not sent. */
 		ropcie_qp_flush_sends(qp);
 		ropcie_req_resume(&qp->req);
 	}
@@ -622,8 +636,9 @@ static int modify_locked(struct ropcie_qp *qp, struct ib_qp_attr *attr,
 	    ((mask & IB_QP_ACCESS_FLAGS) &&
 	     !(attr->qp_access_flags & IB_ACCESS_REMOTE_WRITE)))
 		ropcie_placement_close(qp);
-	store_attr(qp, attr, mask);
-	return enter_state(qp, cur, next);
+	if (cur == IB_QPS_SQE)
+		flush_sqe(qp);
+	return enter_state(qp, attr, mask, cur, next);
 }
 
 int ropcie_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
@@ -699,6 +714,11 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	mutex_unlock(&dev->qp_mutex);
 	ropcie_uring_end(&qp->sq_uring);
 	ropcie_uring_end(&qp->rq.uring);
+	/* Older kernels let netlink look at it until this has returned. */
+	spin_lock_bh(&qp->lock);
+	qp->sq_uring.ctl = NULL;
+	qp->rq.uring.ctl = NULL;
+	spin_unlock_bh(&qp->lock);
 	free_queues(qp);
 	return 0;
 }

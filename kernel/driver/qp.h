@@ -160,8 +160,8 @@ void ropcie_settle(void);
 void ropcie_qp_complete_sends(struct ropcie_qp *qp);
 
 /*
- * Flush both queues; qp->lock is held. Return: true when there is more, because
- * somebody posts all the while: the QP is to be run again.
+ * Flush some of both queues; qp->lock is held. Return: true when there may be more: the
+ * QP is to be run again.
  */
 bool ropcie_qp_flush(struct ropcie_qp *qp);
 
@@ -187,8 +187,8 @@ static inline void ropcie_qp_unlock(struct ropcie_qp *qp)
 	local_bh_enable();
 }
 
-/* Flush all that is in the send queue; qp->lock is held. */
-void ropcie_qp_flush_sends(struct ropcie_qp *qp);
+/* The same with the send queue only. */
+bool ropcie_qp_flush_sends(struct ropcie_qp *qp);
 
 /* An asynchronous event: a tasklet raises it. */
 static inline void ropcie_qp_event(struct ropcie_qp *qp,

@@ -8,6 +8,13 @@
 
 #include "ropcie.h"
 
+/*
+ * When a queue is resized: entries that are moved with interrupts off, and how often it
+ * is tried to have no more of them.
+ */
+#define ROPCIE_MOVE_MOST 256
+#define ROPCIE_MOVE_PASSES 16
+
 /* mmap.c */
 /**
  * ropcie_shared_alloc() - memory that a process may map

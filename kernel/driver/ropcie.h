@@ -62,6 +62,8 @@
 #define ROPCIE_MAX_SGE 32
 #define ROPCIE_MAX_WR 16384
 #define ROPCIE_MAX_CQE BIT(16)
+/* As many pages as kvmalloc() makes a table for. */
+#define ROPCIE_MAX_MR_SIZE ((u64)(INT_MAX / sizeof(void *)) << PAGE_SHIFT)
 #define ROPCIE_MAX_QP 16384
 #define ROPCIE_MAX_CQ 16384
 #define ROPCIE_MAX_SRQ 16384
@@ -339,6 +341,7 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
 /**
  * struct ropcie_cq - a completion queue: a ring in kernel memory, or shared
  * @ibcq: what verbs sees
+ * @resize: one at a time
  * @lock: guards all below
  * @shared: memory of @uring, or NULL
  * @uring: of a mapped queue, in the place of @ring to @tail
@@ -359,6 +362,7 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
  */
 struct ropcie_cq {
 	struct ib_cq ibcq;
+	struct mutex resize; /* one at a time */
 	spinlock_t lock; /* guards all below */
 	struct ropcie_shared *shared;
 	struct ropcie_uring uring;
@@ -419,6 +423,7 @@ struct ropcie_xrcd {
 /**
  * struct ropcie_srq - a shared receive queue
  * @ibsrq: what verbs sees
+ * @resize: one at a time
  * @shared: memory of a mapped queue, or NULL
  * @rq: the queue
  * @limit: raise an event, and disarm, when it has less receives; 0 for never
@@ -426,6 +431,7 @@ struct ropcie_xrcd {
  */
 struct ropcie_srq {
 	struct ib_srq ibsrq;
+	struct mutex resize; /* one at a time */
 	struct ropcie_shared *shared;
 	struct ropcie_rq rq;
 	u32 limit;
@@ -521,7 +527,7 @@ struct ropcie_paging {
  * @wc_name: what completions of a user's QP point at, or NULL
  * @lock: engines and @state
  * @mutex: modify and query
- * @state: written under both, read under either
+ * @state: under @lock; modify changes it under @mutex, too
  * @attr: attributes as set, for query_qp; under @mutex
  * @init: attributes that it was created with
  * @req: requester; its post side under @sq_lock
@@ -713,7 +719,7 @@ static inline bool ropcie_udata_unknown(struct ib_udata *udata)
 
 /**
  * ropcie_copy_req() - what a process passes with a command
- * @udata: the driver's part of the command
+ * @udata: the driver's part of the command, or NULL: the kernel's own user
  * @req: result, all zero: an older library passes less
  * @size: bytes of @req
  *
@@ -723,6 +729,8 @@ static inline bool ropcie_udata_unknown(struct ib_udata *udata)
 static inline int ropcie_copy_req(struct ib_udata *udata, void *req,
 				  size_t size)
 {
+	if (!udata)
+		return 0;
 	if (udata->inlen > size &&
 	    !ib_is_udata_cleared(udata, size, udata->inlen - size))
 		return -EOPNOTSUPP;

@@ -172,8 +172,12 @@ bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget)
 			ropcie_req_stuck(&qp->req, ktime_get_ns());
 			break;
 		}
-		if (ret == -EINPROGRESS || ret == -EBUSY)
+		if (ret == -EINPROGRESS || ret == -EBUSY) {
+			/* What is waited for runs it; a datagram's lane does not. */
+			if (!ropcie_is_reliable(qp))
+				qp->req.deadline = 0;
 			break;
+		}
 		if (ret == -EACCES)
 			ropcie_req_local_error(&qp->req,
 					       ROPCIE_WC_LOC_PROT_ERR);

@@ -103,6 +103,7 @@ int ropcie_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 		return -EINVAL;
 	if (!atomic_add_unless(&dev->num_srqs, 1, ROPCIE_MAX_SRQ))
 		return -ENOMEM;
+	mutex_init(&srq->resize);
 	tasklet_setup(&srq->limit_reached, raise_limit);
 	ret = ropcie_rq_create(&srq->rq, init->attr.max_wr,
 			       init->attr.max_sge);
@@ -133,19 +134,50 @@ int ropcie_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	return 0;
 }
 
-/* Take the receives of @rq over into the ring of @new; rq->post_lock is held. */
-static void move_receives(struct ropcie_rq *rq, struct ropcie_rq *new)
+static void copy_receives(struct ropcie_rq *to, const struct ropcie_rq *from,
+			  u32 first, u32 end)
 {
-	u32 i, num = rq->head - rq->tail;
+	u32 i;
 
-	for (i = 0; i < num; i++)
-		memcpy(ropcie_rq_at(new, i), ropcie_rq_at(rq, rq->tail + i),
-		       rq->stride);
+	for (i = first; i != end; i++) {
+		/* Only with a later one in the place of one that was taken. */
+		data_race(memcpy(ropcie_rq_at(to, i), ropcie_rq_at(from, i),
+				 from->stride));
+	}
+}
+
+/*
+ * Take receives of @rq over into the ring of @new without the lock: those that its
+ * process has posted, too, as the ring is given up. Return: the first that is left.
+ */
+static u32 copy_ahead(struct ropcie_rq *rq, struct ropcie_rq *new)
+{
+	u32 pass, first, end = READ_ONCE(rq->tail);
+
+	for (pass = 0; pass < ROPCIE_MOVE_PASSES; pass++) {
+		while (ropcie_pull_recvs(rq))
+			cond_resched();
+		first = end;
+		/* Pairs with whoever fills an entry and moves it. */
+		end = smp_load_acquire(&rq->head);
+		if (end - first <= ROPCIE_MOVE_MOST)
+			break;
+		copy_receives(new, rq, first, end);
+		cond_resched();
+	}
+	return first;
+}
+
+/*
+ * The ring of @new takes the place of that of @rq; those before @first have been copied.
+ * rq->post_lock is held.
+ */
+static void move_receives(struct ropcie_rq *rq, struct ropcie_rq *new, u32 first)
+{
+	copy_receives(new, rq, first, rq->head);
 	swap(rq->ring, new->ring);
 	rq->size = new->size;
 	rq->max_wr = new->max_wr;
-	rq->tail = 0;
-	rq->head = num;
 	if (!new->uring.ctl)
 		return;
 	/* The process goes on where it was. */
@@ -171,7 +203,7 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 	struct ropcie_abi_resize_srq_req req = {};
 	struct ropcie_shared *shared = NULL;
 	struct ropcie_uring_want want;
-	u32 max_wr, limit;
+	u32 max_wr, limit, first = 0;
 	unsigned long flags;
 	int ret = 0;
 
@@ -183,9 +215,11 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 		ret = -EOPNOTSUPP;
 	if (ret)
 		return ret;
+	mutex_lock(&srq->resize);
 	if (mask & IB_SRQ_MAX_WR) {
+		ret = -EINVAL;
 		if (!attr->max_wr || attr->max_wr > ROPCIE_MAX_WR)
-			return -EINVAL;
+			goto unlock;
 		ret = ropcie_rq_create(&new, attr->max_wr, rq->max_sge);
 		if (!ret && srq->shared) {
 			want = ropcie_rq_uring(&new);
@@ -196,22 +230,25 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 		}
 		if (ret) {
 			kvfree(new.ring);
-			return ret;
+			goto unlock;
 		}
+		first = copy_ahead(rq, &new);
 	}
-	/* All of a ring that is given up, most of it with pauses. */
-	while (new.ring && ropcie_pull_recvs(rq))
-		;
 	spin_lock_irqsave(&rq->post_lock, flags);
-	while (new.ring && ropcie_pull_recvs_locked(rq))
-		;
+	if (new.ring)
+		ropcie_pull_recvs_locked(rq);
+	if ((s32)(rq->tail - first) > 0)
+		first = rq->tail;
 	max_wr = mask & IB_SRQ_MAX_WR ? attr->max_wr : rq->max_wr;
 	limit = mask & IB_SRQ_LIMIT ? attr->srq_limit : srq->limit;
 	if (limit > max_wr || rq->head - rq->tail > max_wr) {
 		ret = -EINVAL;
+	} else if (new.ring && (ropcie_uring_ready(&rq->uring) ||
+				rq->head - first > 2 * ROPCIE_MOVE_MOST)) {
+		ret = -EAGAIN; /* somebody posts all the while */
 	} else {
 		if (new.ring)
-			move_receives(rq, &new);
+			move_receives(rq, &new, first);
 		if (shared)
 			swap(srq->shared, shared);
 		WRITE_ONCE(srq->limit, limit);
@@ -219,6 +256,8 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 	spin_unlock_irqrestore(&rq->post_lock, flags);
 	kvfree(new.ring);
 	ropcie_shared_put(shared);
+unlock:
+	mutex_unlock(&srq->resize);
 	return ret;
 }
 

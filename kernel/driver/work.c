@@ -157,9 +157,12 @@ static void check_deadline(struct ropcie_qp *qp)
 	now = ktime_get_ns();
 	if (now < qp->req.deadline)
 		return;
-	/* An answer has come that has no memory yet: the other end is not late. */
+	/*
+	 * An answer has come that has no memory yet: the other end is not late. It is asked
+	 * for again, with a deadline, when the memory has come: see odp.c.
+	 */
 	if (!qp->req.rnr_wait && qp->paging->sides[ROPCIE_REQUESTER].fetch) {
-		qp->req.deadline = now + qp->req.attr.timeout_ns;
+		qp->req.deadline = 0;
 		return;
 	}
 	if (!qp->req.rnr_wait)
@@ -198,7 +201,7 @@ bool ropcie_qp_run(struct ropcie_qp *qp, u32 budget)
 	if (qp->state == IB_QPS_ERR)
 		more |= ropcie_qp_flush(qp);
 	else if (qp->state == IB_QPS_SQE)
-		ropcie_qp_flush_sends(qp);
+		more |= ropcie_qp_flush_sends(qp);
 	check_drained(qp);
 	arm_timer(qp);
 	if (qp->tx.peer)

@@ -7,7 +7,8 @@
 #
 # SEND and RECV through the kernel's verbs, byte for byte, both ways, with each
 # way of polling: ropcie_ktest.ko at both ends, which are on two nodes, or the
-# two ends of a loopback pair on one. Node 1 sends first.
+# two ends of a loopback pair on one. Node 1 sends first. And a region that kernel code
+# makes of a process's memory.
 #
 # A kernel that looks for data races (KCSAN) sees those of our modules: it is shown one.
 set -euo pipefail
@@ -72,6 +73,10 @@ sees_race() {
 insmod "$MODDIR/ropcie_ktest/ropcie_ktest.ko"
 if [ -e /sys/kernel/debug/kcsan ] && ! sees_race; then
 	echo "KCSAN does not see a data race of a module"
+	failed=1
+fi
+if ! echo "memory of a process" >"$root/${RDMA_DEV:?}/user"; then
+	echo "a region that kernel code makes of a process's memory fails"
 	failed=1
 fi
 for way in "${!ways[@]}"; do

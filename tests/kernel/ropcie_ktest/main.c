@@ -11,6 +11,8 @@
  *           fast registrations protect, in operations from here to there
  *   own     write: a number; sends so many messages between two queue pairs of this
  *           device which take the key away that they are sent with
+ *   user    write: registers the memory of what is written, as kernel code does for a
+ *           process (ib_reg_user_mr())
  *   result  read: one line, PASS or FAIL
  *
  * A test ends with run, keys or own; the next reading of local begins a new one.
@@ -242,6 +244,24 @@ static ssize_t ktest_own_write(struct file *file, const char __user *buf,
 	return err ? err : len;
 }
 
+static ssize_t ktest_user_write(struct file *file, const char __user *buf,
+				size_t len, loff_t *pos)
+{
+	struct ktest_device *kt = file->private_data;
+	u64 start = (unsigned long)buf;
+	struct ib_pd *pd;
+	struct ib_mr *mr;
+	int err;
+
+	pd = ib_alloc_pd(kt->ibdev, 0);
+	if (IS_ERR(pd))
+		return PTR_ERR(pd);
+	mr = ib_reg_user_mr(pd, start, len, start, IB_ACCESS_LOCAL_WRITE);
+	err = IS_ERR(mr) ? PTR_ERR(mr) : ib_dereg_mr(mr);
+	ib_dealloc_pd(pd);
+	return err ? err : len;
+}
+
 static ssize_t ktest_result_read(struct file *file, char __user *buf,
 				 size_t len, loff_t *pos)
 {
@@ -311,6 +331,12 @@ static const struct file_operations ktest_own_fops = {
 	.write = ktest_own_write,
 };
 
+static const struct file_operations ktest_user_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.write = ktest_user_write,
+};
+
 static const struct file_operations ktest_result_fops = {
 	.owner = THIS_MODULE,
 	.open = simple_open,
@@ -335,6 +361,7 @@ static int ktest_add(struct ib_device *ibdev)
 	debugfs_create_file("run", 0200, kt->dir, kt, &ktest_run_fops);
 	debugfs_create_file("keys", 0200, kt->dir, kt, &ktest_keys_fops);
 	debugfs_create_file("own", 0200, kt->dir, kt, &ktest_own_fops);
+	debugfs_create_file("user", 0200, kt->dir, kt, &ktest_user_fops);
 	debugfs_create_file("result", 0400, kt->dir, kt, &ktest_result_fops);
 	ib_set_client_data(ibdev, &ktest_client, kt);
 	return 0;
