@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 3 --kernel-args "iomem=relaxed nopat" -- 1
 # lab-long: --nodes 3 --kernel-args "iomem=relaxed nopat" --timeout 3600 -- 50
-# lab-long: --nodes 3 --kernel-args "iomem=relaxed nopat" --module-params ntb_hw_ivshmem:family=idt -- 1
 #
 # hostile.sh [TURNS [SEED]]: node 1 writes what it likes to the others (rop_hostile),
 # TURNS times, while all have traffic with each other. That of nodes 2 and 3 is right all
