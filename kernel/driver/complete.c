@@ -8,9 +8,6 @@
 #include "queues.h"
 #include "ropcie.h"
 
-/* Completions of each queue at a time: others wait for the lane and the consumer. */
-#define FLUSH_BUDGET 256
-
 static_assert((int)ROPCIE_WC_SUCCESS == (int)IB_WC_SUCCESS);
 static_assert((int)ROPCIE_WC_LOC_LEN_ERR == (int)IB_WC_LOC_LEN_ERR);
 static_assert((int)ROPCIE_WC_LOC_QP_OP_ERR == (int)IB_WC_LOC_QP_OP_ERR);
@@ -99,7 +96,7 @@ static void send_complete(struct ropcie_qp *qp,
 
 bool ropcie_qp_flush_sends(struct ropcie_qp *qp)
 {
-	u32 left = FLUSH_BUDGET;
+	u32 left = ROPCIE_FLUSH_BUDGET;
 	struct ropcie_req_comp comp;
 	u32 pulled;
 
@@ -115,7 +112,7 @@ bool ropcie_qp_flush_sends(struct ropcie_qp *qp)
 
 bool ropcie_qp_flush(struct ropcie_qp *qp)
 {
-	u32 left = FLUSH_BUDGET;
+	u32 left = ROPCIE_FLUSH_BUDGET;
 	bool more;
 
 	/* The end of the last loan runs the queue pair, and that of the last grant. */

@@ -202,15 +202,17 @@ static void move_words(struct ropcie_cq *to, const struct ropcie_cq *from,
 /* Take over all that @cq has into the ring of @new, most of it without the lock. */
 static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new, u32 cqe)
 {
-	u32 first, end, num, pass = 0;
+	u32 first, end, num, forgets, pass = 0;
 	unsigned long flags;
 	int ret = -EINVAL;
 
 	spin_lock_irqsave(&cq->lock, flags);
+	forgets = cq->forgets;
 	num = ropcie_cq_used(cq); /* once: the process may change it */
 	end = cq_end(cq);
 	first = end - num;
-	while (end - first > ROPCIE_MOVE_MOST && num <= cqe && pass++ < ROPCIE_MOVE_PASSES) {
+	while (end - first > ROPCIE_MOVE_MOST && num <= cqe &&
+	       pass++ < ROPCIE_MOVE_PASSES) {
 		spin_unlock_irqrestore(&cq->lock, flags);
 		copy_completions(new, cq, first, end);
 		cond_resched();
@@ -218,8 +220,10 @@ static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new, u32 cqe
 		spin_lock_irqsave(&cq->lock, flags);
 		num = ropcie_cq_used(cq);
 		end = cq_end(cq);
-		if (end - first > num)
+		/* Polled as a whole, or entries have moved: all of it again. */
+		if (end - first > num || forgets != cq->forgets)
 			first = end - num;
+		forgets = cq->forgets;
 	}
 	if (num <= cqe) {
 		copy_completions(new, cq, first, end);
@@ -407,6 +411,7 @@ void ropcie_cq_forget(struct ropcie_cq *cq, const struct ib_qp *ibqp)
 		to++;
 	}
 	WRITE_ONCE(cq->head, to);
+	cq->forgets++;
 	/* @told may be ahead of that; it is no position that is to come. */
 	cq->told = cq->tail - 1;
 	spin_unlock_irqrestore(&cq->lock, flags);

@@ -534,17 +534,18 @@ static void start_requester(struct ropcie_qp *qp)
 	ropcie_req_connect(&qp->req, &attr);
 }
 
-/* What was posted in SQE is flushed, not sent. */
+/* What was posted in SQE is flushed, not sent; what is posted meanwhile may be either. */
 static void flush_sqe(struct ropcie_qp *qp)
 {
-	bool more;
+	u32 left = 2 * qp->sq_max_wr / ROPCIE_FLUSH_BUDGET + 2;
+	bool more = true;
 
-	do {
+	for (; more && left; left--) {
 		spin_lock_bh(&qp->lock);
 		more = qp->state == IB_QPS_SQE && ropcie_qp_flush_sends(qp);
 		ropcie_qp_unlock(qp);
 		cond_resched();
-	} while (more);
+	}
 }
 
 /*

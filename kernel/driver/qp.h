@@ -153,6 +153,9 @@ void ropcie_owe(struct ropcie_qp *qp);
 void ropcie_settle(void);
 
 /* complete.c */
+/* Flushed of each queue at a time: others wait for the lane and the consumer. */
+#define ROPCIE_FLUSH_BUDGET 256
+
 /*
  * Completions that are due; an error among them ends the QP. Of an unreliable
  * one it ends the send queue only (IBTA 10.3.1.6). qp->lock is held.
@@ -201,8 +204,7 @@ static inline void ropcie_qp_event(struct ropcie_qp *qp,
 void ropcie_qp_raise(struct tasklet_struct *t);
 
 /*
- * QP to ERR; qp->lock is held. What was queued is flushed in order, the send
- * queue first.
+ * QP to ERR; qp->lock is held. What was queued is flushed, each queue in its order.
  */
 void ropcie_qp_to_error(struct ropcie_qp *qp);
 

@@ -353,6 +353,7 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
  *	mapped queue they are in @uring
  * @told: @head when the last event was raised; of a mapped queue in @uring
  * @left: the last poll has not taken all that there was
+ * @forgets: how often entries have moved
  * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
  * @timestamps: the process wants to know when
  * @policy: when the consumer is told
@@ -372,6 +373,7 @@ struct ropcie_cq {
 	u32 tail;
 	u32 armed;
 	u32 told;
+	u32 forgets;
 	bool left;
 	bool overflow;
 	bool timestamps;

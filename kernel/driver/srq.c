@@ -147,25 +147,19 @@ static void copy_receives(struct ropcie_rq *to, const struct ropcie_rq *from,
 }
 
 /*
- * Take receives of @rq over into the ring of @new without the lock: those that its
- * process has posted, too, as the ring is given up. Return: the first that is left.
+ * Take receives of @rq from @first on over into the ring of @new without the lock: those
+ * that its process has posted, too, as the ring is given up. Return: the first that is left.
  */
-static u32 copy_ahead(struct ropcie_rq *rq, struct ropcie_rq *new)
+static u32 copy_ahead(struct ropcie_rq *rq, struct ropcie_rq *new, u32 first)
 {
-	u32 pass, first, end = READ_ONCE(rq->tail);
+	u32 end;
 
-	for (pass = 0; pass < ROPCIE_MOVE_PASSES; pass++) {
-		while (ropcie_pull_recvs(rq))
-			cond_resched();
-		first = end;
-		/* Pairs with whoever fills an entry and moves it. */
-		end = smp_load_acquire(&rq->head);
-		if (end - first <= ROPCIE_MOVE_MOST)
-			break;
-		copy_receives(new, rq, first, end);
+	while (ropcie_pull_recvs(rq))
 		cond_resched();
-	}
-	return first;
+	/* Pairs with whoever fills an entry and moves it. */
+	end = smp_load_acquire(&rq->head);
+	copy_receives(new, rq, first, end);
+	return end;
 }
 
 /*
@@ -203,7 +197,7 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 	struct ropcie_abi_resize_srq_req req = {};
 	struct ropcie_shared *shared = NULL;
 	struct ropcie_uring_want want;
-	u32 max_wr, limit, first = 0;
+	u32 max_wr, limit, first, pass = 0;
 	unsigned long flags;
 	int ret = 0;
 
@@ -232,20 +226,24 @@ int ropcie_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 			kvfree(new.ring);
 			goto unlock;
 		}
-		first = copy_ahead(rq, &new);
 	}
 	spin_lock_irqsave(&rq->post_lock, flags);
-	if (new.ring)
-		ropcie_pull_recvs_locked(rq);
-	if ((s32)(rq->tail - first) > 0)
-		first = rq->tail;
+	first = rq->tail;
+	while (new.ring && pass++ < ROPCIE_MOVE_PASSES &&
+	       (ropcie_uring_ready(&rq->uring) ||
+		rq->head - first > ROPCIE_MOVE_MOST)) {
+		spin_unlock_irqrestore(&rq->post_lock, flags);
+		first = copy_ahead(rq, &new, first);
+		spin_lock_irqsave(&rq->post_lock, flags);
+		if ((s32)(rq->tail - first) > 0)
+			first = rq->tail;
+	}
 	max_wr = mask & IB_SRQ_MAX_WR ? attr->max_wr : rq->max_wr;
 	limit = mask & IB_SRQ_LIMIT ? attr->srq_limit : srq->limit;
 	if (limit > max_wr || rq->head - rq->tail > max_wr) {
 		ret = -EINVAL;
-	} else if (new.ring && (ropcie_uring_ready(&rq->uring) ||
-				rq->head - first > 2 * ROPCIE_MOVE_MOST)) {
-		ret = -EAGAIN; /* somebody posts all the while */
+	} else if (new.ring && ropcie_uring_ready(&rq->uring)) {
+		ret = -EAGAIN; /* the process posts all the while, or more than fits */
 	} else {
 		if (new.ring)
 			move_receives(rq, &new, first);

@@ -161,7 +161,8 @@ static void check_deadline(struct ropcie_qp *qp)
 	 * An answer has come that has no memory yet: the other end is not late. It is asked
 	 * for again, with a deadline, when the memory has come: see odp.c.
 	 */
-	if (!qp->req.rnr_wait && qp->paging->sides[ROPCIE_REQUESTER].fetch) {
+	if (!qp->req.rnr_wait && qp->req.fetches &&
+	    qp->paging->sides[ROPCIE_REQUESTER].fetch) {
 		qp->req.deadline = 0;
 		return;
 	}

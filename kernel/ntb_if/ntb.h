@@ -112,7 +112,7 @@ static inline struct ropcie_ntb *ropcie_ntb_port(struct ropcie_peer *peer)
 int ropcie_ntb_map_out(struct ropcie_peer *peer);
 void ropcie_ntb_unmap_out(struct ropcie_peer *peer);
 int ropcie_ntb_open(struct ropcie_peer *peer);
-void ropcie_ntb_await_release(struct ropcie_peer *peer);
+void ropcie_ntb_await_release(struct ropcie_ntb *port);
 void ropcie_ntb_close(struct ropcie_peer *peer);
 void ropcie_ntb_shut(struct ropcie_peer *peer);
 int ropcie_ntb_prepare(struct ropcie_peer *peer);

@@ -212,10 +212,8 @@ static void ntb_stop(struct ropcie_adapter *a)
 {
 	struct ropcie_ntb *port = a->priv;
 	struct ntb_dev *ntb = port->ntb;
-	u32 i;
 
-	for (i = 0; i < port->npeers; i++)
-		ropcie_ntb_await_release(a->peer[1 + i]);
+	ropcie_ntb_await_release(port);
 	ropcie_ntb_words_stop(port);
 	ntb_db_set_mask(ntb, ntb_db_valid_mask(ntb));
 	ntb_link_disable(ntb);

@@ -15,9 +15,9 @@
 
 #include "ntb.h"
 
-/* How often, and how long apart, a peer is asked whether it has let go. */
-#define ROPCIE_RELEASE_LOOKS 100
-#define ROPCIE_RELEASE_WAIT_MS 10
+/* How long at least, and how often, it is looked whether peers have let go. */
+#define ROPCIE_RELEASE_MS 1000
+#define ROPCIE_RELEASE_LOOK_MS 10
 
 static int out_window(const struct ropcie_ntb_peer *np)
 {
@@ -271,22 +271,32 @@ static bool has_let_go(struct ropcie_peer *peer, bool heard)
 }
 
 /**
- * ropcie_ntb_await_release() - wait until the peer writes nothing any more
- * @peer: peer that has been told that this node is down; its words still come
+ * ropcie_ntb_await_release() - wait until no peer writes anything any more
+ * @port: port whose peers have been told that this node is down; their words still come
  *
  * Where the sender translates nobody else can say so.
  */
-void ropcie_ntb_await_release(struct ropcie_peer *peer)
+void ropcie_ntb_await_release(struct ropcie_ntb *port)
 {
-	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
-	u32 look;
+	struct ropcie_peer **peers = port->adapter->peer + 1;
+	u32 most = max_t(u32, ROPCIE_RELEASE_MS, 5 * ropcie_heartbeat_ms);
+	u32 i, ms, reached;
 
-	np->reached = np->port->sender_translates && peer->in;
-	for (look = 0; np->reached && look < ROPCIE_RELEASE_LOOKS; look++) {
-		if (look)
-			msleep(ROPCIE_RELEASE_WAIT_MS);
-		np->reached = !has_let_go(peer, look * ROPCIE_RELEASE_WAIT_MS >
-					  3 * ropcie_heartbeat_ms);
+	for (i = 0; i < port->npeers; i++)
+		port->peer[i].reached = port->sender_translates && peers[i]->in;
+	for (ms = 0; ms < most; ms += ROPCIE_RELEASE_LOOK_MS) {
+		reached = 0;
+		for (i = 0; i < port->npeers; i++) {
+			if (!port->peer[i].reached)
+				continue;
+			port->peer[i].reached =
+				!has_let_go(peers[i],
+					    ms > 3 * ropcie_heartbeat_ms);
+			reached += port->peer[i].reached;
+		}
+		if (!reached)
+			return;
+		msleep(ROPCIE_RELEASE_LOOK_MS);
 	}
 }
 

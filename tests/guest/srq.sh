@@ -3,11 +3,15 @@
 # lab: --nodes 2
 #
 # Shared receive queues under other people's programs: rdma-core's example with
-# 16 queue pairs, and perftest.
+# 16 queue pairs, and perftest. And queues of completions and receives that are resized in
+# use, mapped by the process and not.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
-pair 18515 ibv_srq_pingpong -g GID -n 500 -q 16
+for mapped in 1 0; do
+	ROPCIE_MAPPED_QUEUES=$mapped rop_resize --timeout "$patience" || fail "rop_resize ended with status $?, mapped queues: $mapped"
+done
+pass "queues that are resized in use"
 pair 18515 ibv_srq_pingpong -g GID -n 500 -q 16 -e -s 100000 -r 300
 pass "ibv_srq_pingpong"
 pair 18515 ib_send_lat --use-srq

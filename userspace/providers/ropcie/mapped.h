@@ -70,7 +70,7 @@ static inline void *ropcie_ring_at(const struct ropcie_ring *ring, uint32_t idx)
 	return ring->entries + (size_t)(idx & (ring->size - 1)) * ring->stride;
 }
 
-/* The kernel has destroyed the queue: its device has gone. */
+/* The kernel has destroyed the queue, as its device has gone; or has made another ring. */
 static inline bool ropcie_ring_gone(const struct ropcie_ring *ring)
 {
 	return ring->ctl && __atomic_load_n(&ring->ctl->wake, __ATOMIC_RELAXED) &
