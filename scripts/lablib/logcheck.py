@@ -45,6 +45,11 @@ _BAD = re.compile("|".join((
 
 _RACE = re.compile(r"\bBUG: KCSAN: ")
 _RACE_ENDS = re.compile(r"={20}")
+# Both functions of races that are the kernel's own, whoever has called them.
+_OTHERS_RACES = (
+    # poll(2), which is being woken, looks whether it has been, in memory of its own.
+    ("poll_schedule_timeout", "pollwake"),
+)
 _OURS = re.compile(r"\[(?:ropcie\w*|ntb_hw_ivshmem)\]")
 
 _DEADLOCK = re.compile(r"possible circular locking")
@@ -94,6 +99,8 @@ def _is_others_deadlock(report):
 
 def _is_ours(report):
     """Races of the rest of the kernel are others' to judge."""
+    if any(all(function in report[0] for function in pair) for pair in _OTHERS_RACES):
+        return False
     for line in report:
         if _RACE_ENDS.search(line):
             return False
