@@ -637,7 +637,7 @@ static int modify_locked(struct ropcie_qp *qp, struct ib_qp_attr *attr,
 	    ((mask & IB_QP_ACCESS_FLAGS) &&
 	     !(attr->qp_access_flags & IB_ACCESS_REMOTE_WRITE)))
 		ropcie_placement_close(qp);
-	if (cur == IB_QPS_SQE)
+	if (cur == IB_QPS_SQE && next == IB_QPS_RTS)
 		flush_sqe(qp);
 	return enter_state(qp, attr, mask, cur, next);
 }
