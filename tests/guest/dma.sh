@@ -18,7 +18,7 @@
 turns=${1:-1}
 uses=0 # of the engine, at both nodes
 ways=("${@:2}")
-[ $# -ge 2 ] || ways=(traffic perftest kernel lent failing stuck cut_off killed unload measured)
+[ $# -ge 2 ] || ways=(traffic perftest kernel lent failing stuck unstoppable cut_off killed unload measured)
 port=18515
 dummy=/sys/kernel/debug/dma_dummy
 threshold=/sys/module/ropcie_ntb_if/parameters/dma_threshold
@@ -216,6 +216,66 @@ stuck() {
 	restart_link 4096
 	by_dma rop_traffic --quick
 	pass "engines that got stuck"
+}
+
+hears() {
+	dmesg | grep -q "$1"
+}
+
+# One whose copies can not be stopped (ioat, idxd) is used by who asks for it; what it
+# holds ends when it goes on, and a link that is lost meanwhile waits for that.
+unstoppable() {
+	local node
+
+	restart_link 0
+	rmmod dma_dummy || fail "dma_dummy is in use"
+	insmod "$MODDIR"/*/dma_dummy.ko terminates=0 || fail "insmod dma_dummy"
+	restart_link -1
+	! state | grep -q "DMA engine" || fail "used, although nobody asked for it: $(state)"
+	for node in 1 2; do
+		restart_link 4096
+		expect_engine "from 4096 bytes"
+		knobs delay_us=500
+		start_hog 4
+		meet
+		if [ "$NODE" = $node ]; then
+			dmesg -C
+			echo 1 >$dummy/stuck
+			retry "$patience" hears "is stuck and can not be stopped" || fail "nothing is said of a stuck engine: $(state)"
+			given_up || fail "a stuck engine is not given up: $(state)"
+			copies_pend || fail "copies that can not be stopped are gone"
+			knobs
+		fi
+		expect_idle "the engine went on"
+		meet
+		kill_hog || true # its peer may have been killed first
+		expect_no_user_objects "an engine that was stuck"
+		meet
+	done
+	restart_link 4096
+	by_dma rop_traffic --quick --timeout $((2 * patience))
+	start_hog 4
+	meet
+	if [ "$NODE" = 1 ]; then
+		dmesg -C
+		echo 1 >$dummy/stuck
+		retry "$patience" copies_pend || fail "nothing is copied"
+		cut_for down 0.3
+		retry "$patience" hears "is not done and can not be stopped: waiting" || fail "a lost link does not wait for the engine"
+		copies_pend || fail "copies that can not be stopped are gone"
+		knobs
+	fi
+	expect_idle "the engine went on"
+	meet
+	kill_hog || true
+	expect_no_user_objects "a link that waited for an engine"
+	expect_reachable "a link that waited for an engine"
+	restart_link 4096
+	by_dma rop_traffic --quick --timeout $((2 * patience))
+	restart_link 0
+	rmmod dma_dummy || fail "dma_dummy is in use"
+	insmod "$MODDIR"/*/dma_dummy.ko || fail "insmod dma_dummy"
+	pass "engines that can not be stopped"
 }
 
 # The link is lost with copies under way, also such as do not end.

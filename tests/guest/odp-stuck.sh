@@ -10,6 +10,7 @@
 
 disk=odp-stuck
 driver=/sys/bus/ropcie/drivers/ropcie
+tracing=/sys/kernel/tracing
 
 suspended() {
 	dmsetup suspend --nolockfs --noflush "$disk"
@@ -17,6 +18,22 @@ suspended() {
 
 is_used() {
 	[ "$(<"/sys/module/ropcie/refcnt")" != 0 ]
+}
+
+# Timers of queue pairs that have fired since.
+timers() {
+	grep -c 'hrtimer_expire_entry:.*function=ropcie_qp_timer' $tracing/trace || true
+}
+
+# A queue pair whose memory does not come is looked at when the other end asks for it,
+# which is told to wait for 41 ms, and not again and again.
+expect_few_timers() {
+	local before after
+
+	before=$(timers)
+	sleep 1
+	after=$(timers)
+	[ $((after - before)) -le 200 ] || fail "$((after - before)) timers fired in a second while memory does not come"
 }
 
 # The program ends while its memory does not come.
@@ -28,6 +45,7 @@ run_stuck() {
 	# With the program, and later without it.
 	retry "$patience" is_used || fail "no work is under way"
 	! rmmod ropcie 2>/dev/null || fail "ropcie unloads under its own work"
+	expect_few_timers
 	retry "$patience" ended "$!" || fail "rop_odp --stuck does not end"
 	wait "$!" || fail "rop_odp --stuck ended with status $?"
 	is_used || fail "memory came that does not"
@@ -38,6 +56,8 @@ there() {
 	compgen -G '/sys/class/infiniband/ropcie*' >/dev/null
 }
 
+[ -e $tracing/trace ] || mount -t tracefs none $tracing
+echo 1 >$tracing/events/timer/hrtimer_expire_entry/enable
 dmsetup --noudevsync create "$disk" --table "0 8192 zero"
 dmsetup --noudevsync mknodes
 run_stuck
@@ -58,4 +78,6 @@ retry "$patience" rmmod ropcie 2>/dev/null ||
 insmod "$MODDIR/driver/ropcie.ko"
 retry "$patience" there || fail "no device"
 dmsetup --noudevsync remove "$disk"
+[ "$(timers)" -gt 0 ] || fail "the kernel has counted no timer"
+echo 0 >$tracing/events/timer/hrtimer_expire_entry/enable
 pass "devices and modules go"

@@ -859,24 +859,39 @@ void Stuck(Side& side) {
   const Device device = OpenDevice(side);
   const MrPtr mr =
       RegisterMr(device, memory, 2 * kPage, IBV_ACCESS_REMOTE_READ | kOnDemand);
+  void* const hole =
+      mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+  CheckErrno(hole == MAP_FAILED ? errno : 0, "mmap of a copy");
+  const MrPtr hole_mr =
+      RegisterMr(device, hole, kPage, IBV_ACCESS_LOCAL_WRITE | kOnDemand);
   const Memory own(kPage);
-  const MrPtr own_mr = RegisterMr(device, own.At(), kPage);
+  const MrPtr own_mr = RegisterMr(
+      device, own.At(), kPage, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
   const ibv_sge own_sge = {own.Address(), kPage, own_mr->lkey};
   const Target peer = side.channel.Exchange(
       Target{reinterpret_cast<uintptr_t>(memory), mr->rkey});
+  const Target good_peer =
+      side.channel.Exchange(Target{own.Address(), own_mr->rkey});
   QpConfig config;
   config.access = IBV_ACCESS_REMOTE_READ;
   config.rd_atomic = 1;
+  config.min_rnr_timer = 24;  // 41 ms: whoever counts timers sees few
   const Connection sends = Connect(device, side, config);
   const Connection reads = Connect(device, side, config);
+  const Connection fills = Connect(device, side, config);
   ibv_qp* const qp = sends.qp.get();
   PostRecv(qp, 1, {own_sge});
   side.channel.Barrier(1);
   PostSend(qp, 2, {{reinterpret_cast<uintptr_t>(memory), kPage, mr->lkey}});
   PostOneSided(reads, IBV_WR_RDMA_READ, own_sge, peer, 0);
+  // Its answer has come; whose memory does not come is not the peer's to say.
+  PostOneSided(fills, IBV_WR_RDMA_READ,
+               {reinterpret_cast<uintptr_t>(hole), kPage, hole_mr->lkey},
+               good_peer, 0);
   sleep(kWait);
   ibv_wc wc{};
-  for (ibv_cq* const cq : {sends.send_cq.get(), reads.send_cq.get()}) {
+  for (ibv_cq* const cq :
+       {sends.send_cq.get(), reads.send_cq.get(), fills.send_cq.get()}) {
     Check(ibv_poll_cq(cq, 1, &wc) == 0,
           "memory came that does not: ", ibv_wc_status_str(wc.status));
   }

@@ -6,16 +6,19 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <iostream>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "failure.h"
+#include "mappings.h"
 #include "pattern.h"
 #include "side.h"
 #include "verbs_util.h"
@@ -189,8 +192,43 @@ void ResizeSrq(Bench& at) {
             << " times\n";
 }
 
+// The index of what is posted, in memory that the process has mapped, says that
+// there are more receives than the SRQ may have: not all of them can be moved.
+void ResizeOverfull(Bench& at) {
+  constexpr uint32_t kOdd = 48;  // of a ring of 64
+  std::set<const uint8_t*> before;
+  for (const Mapping& mapping : Mappings()) {
+    before.insert(mapping.begin);
+  }
+  ibv_srq_init_attr init{};
+  init.attr.max_wr = kOdd;
+  init.attr.max_sge = 1;
+  const SrqPtr srq(ibv_create_srq(at.device.pd.get(), &init));
+  CheckErrno(srq == nullptr ? errno : 0, "ibv_create_srq");
+  uint32_t* posted = nullptr;
+  for (const Mapping& mapping : Mappings()) {
+    if (!before.contains(mapping.begin)) {
+      posted = reinterpret_cast<uint32_t*>(mapping.begin);
+    }
+  }
+  if (posted == nullptr) {
+    return;  // queues are not mapped
+  }
+  ibv_srq_attr attr{};
+  attr.max_wr = 2 * kOdd;
+  const auto resize = [&] {
+    return ibv_modify_srq(srq.get(), &attr, IBV_SRQ_MAX_WR);
+  };
+  __atomic_store_n(posted, std::bit_ceil(kOdd), __ATOMIC_RELEASE);
+  Check(resize() == EAGAIN, "an SRQ with more receives than fit is resized");
+  // An index that is impossible is none.
+  __atomic_store_n(posted, ~uint32_t{0} / 2, __ATOMIC_RELEASE);
+  CheckErrno(resize(), "resizing an SRQ whose index is impossible");
+}
+
 void Run(Side& side) {
   Bench bench{side};
+  ResizeOverfull(bench);
   ResizeCq(bench);
   ResizeSrq(bench);
 }

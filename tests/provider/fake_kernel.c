@@ -36,6 +36,8 @@ static struct {
 	uint32_t failures;
 	bool gone;
 	uint32_t writes;
+	int resize_error;
+	bool resize_late;
 } fake;
 
 #define RING_MEMORY 0x100000
@@ -84,6 +86,12 @@ void fake_fail_calls(int error, uint32_t times)
 {
 	fake.error = error;
 	fake.failures = times;
+}
+
+void fake_fail_resize(int error, bool late)
+{
+	fake.resize_error = error;
+	fake.resize_late = late;
 }
 
 static int failure(void)
@@ -458,6 +466,15 @@ int ibv_cmd_create_cq_ex(struct ibv_context *context,
 	vcq->cq.context = context;
 	vcq->cq.cqe = (int)attr->cqe;
 	return 0;
+}
+
+int ibv_cmd_resize_cq(struct ibv_cq *cq, int cqe, struct ibv_resize_cq *cmd,
+		      size_t cmd_size, struct ib_uverbs_resize_cq_resp *resp,
+		      size_t resp_size)
+{
+	if (fake.resize_late)
+		ropcie_uring_end(&fake.ring[0]);
+	return fake.resize_error;
 }
 
 int ibv_cmd_destroy_cq(struct ibv_cq *cq)

@@ -9,6 +9,7 @@
 #define ROPCIE_TESTS_PROVIDER_FAKE_KERNEL_H_
 
 #include <infiniband/verbs.h>
+#include <stdbool.h> /* NOLINT(modernize-deprecated-headers): C too */
 #include <stdint.h> /* NOLINT(modernize-deprecated-headers): C too */
 
 #ifdef __cplusplus
@@ -58,6 +59,12 @@ uint32_t fake_writes(void);
 /* So many doorbells and polls fail, with that errno. */
 void fake_fail_calls(int error, uint32_t times);
 
+/*
+ * Resizing fails with that errno, and before or after the CQ has a new ring, whose place
+ * the process does not hear of.
+ */
+void fake_fail_resize(int error, bool late);
+
 /* Doorbells and polls return EIO from now on. */
 void fake_lose_device(void);
 
@@ -93,6 +100,7 @@ struct ibv_cq *ropcie_create_cq(struct ibv_context *context, int cqe,
 struct ibv_cq_ex *ropcie_create_cq_ex(struct ibv_context *context,
 				      struct ibv_cq_init_attr_ex *attr);
 int ropcie_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+int ropcie_resize_cq(struct ibv_cq *cq, int cqe);
 int ropcie_destroy_cq(struct ibv_cq *cq);
 int ropcie_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 

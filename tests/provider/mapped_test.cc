@@ -387,6 +387,27 @@ TEST_F(MappedCq, NobodyWaitsOnceTheDeviceHasGone) {
   EXPECT_LT(ropcie_poll_cq(cq_, 1, &wc), 0);
 }
 
+TEST_F(MappedCq, ResizingThatIsRefusedChangesNothing) {
+  Complete(5);
+  fake_fail_resize(ENOMEM, false);
+  EXPECT_EQ(ropcie_resize_cq(cq_, 2 * kRing), ENOMEM);
+  EXPECT_EQ(Poll(2), (Ids{5}));
+  EXPECT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
+}
+
+// Its completions are where nobody knows.
+TEST_F(MappedCq, ResizingWhoseAnswerIsLostLosesTheQueue) {
+  Complete(5);
+  fake_fail_resize(EFAULT, true);
+  EXPECT_EQ(ropcie_resize_cq(cq_, 2 * kRing), EFAULT);
+  ibv_wc wc{};
+  errno = 0;
+  EXPECT_EQ(ropcie_poll_cq(cq_, 1, &wc), -1);
+  EXPECT_EQ(errno, EIO);
+  EXPECT_EQ(ropcie_req_notify_cq(cq_, 0), EINVAL);
+  ropcie_cq_forget(cq_, 3);
+}
+
 // Whoever waits for an event is given his completions without asking.
 TEST_F(MappedCq, PollCallsNobodyWhileAnEventIsToCome) {
   ASSERT_EQ(ropcie_req_notify_cq(cq_, 0), 0);

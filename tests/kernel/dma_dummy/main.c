@@ -37,6 +37,10 @@ static unsigned int channels = 4;
 module_param(channels, uint, 0444);
 MODULE_PARM_DESC(channels, "number of channels (default 4)");
 
+static bool terminates = true;
+module_param(terminates, bool, 0444);
+MODULE_PARM_DESC(terminates, "copies can be stopped (default on); those of ioat and idxd can not");
+
 #define DD_RUBBISH 0xdb
 
 static u32 dd_delay_us;
@@ -477,7 +481,7 @@ static int dd_probe(struct platform_device *pdev)
 	d->device_prep_dma_memcpy = dd_prepare;
 	d->device_issue_pending = dd_issue;
 	d->device_tx_status = dd_status;
-	d->device_terminate_all = dd_terminate;
+	d->device_terminate_all = terminates ? dd_terminate : NULL;
 	d->device_synchronize = dd_synchronize;
 	ret = dd_start_chans();
 	if (ret)
