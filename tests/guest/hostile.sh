@@ -212,7 +212,7 @@ withstand_flood() {
 	before=$(counter protocol_errors)
 	begin flood
 	expect_rest $flood_s
-	retry "$patience" more_than protocol_errors $((before + least_offences)) || fail "nobody noticed the flood"
+	retry "$patience" more_than protocol_errors $((before + least_offences)) || fail "nobody noticed the flood: $(<"$state")"
 	retry "$patience" log_is_limited || fail "the log has never been too long"
 	pass "flood: offended $(($(counter protocol_errors) - before)) times, $used percent busy ($control at rest)"
 	lab-barrier "flood-over-$turn"

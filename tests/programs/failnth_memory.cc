@@ -238,9 +238,9 @@ class Memory {
       }
       return error;
     };
-    sweep_.Each("import device", dup_file, import, [&] {
-      CheckErrno(ibv_close_device(given), "ibv_close_device");
-    });
+    sweep_.Each(
+        "import device", dup_file, import,
+        [&] { CheckErrno(ibv_close_device(given), "ibv_close_device"); }, true);
 
     dup_file();
     CheckErrno(import(), "ibv_import_device");

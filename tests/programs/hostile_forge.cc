@@ -92,6 +92,11 @@ Lanes Look(const Bar& memory, const Victim& victim) {
     for (size_t i = 0; i < count; ++i) {
       lanes.records.push_back(ReadRecord(memory, valid[i].second));
     }
+    // Of a link that came up late, what it waits for has been overwritten.
+    const auto read = memory.Read<uint32_t>(victim.read + kLaneControl * lane);
+    if (static_cast<uint32_t>(last) - read >= victim.slots) {
+      last = uint64_t{epoch} << 32 | read;
+    }
     lanes.next.push_back(last + 1);
   }
   return lanes;

@@ -78,7 +78,8 @@ Victim HostileNtb::Find(size_t port, size_t ports, int timeout_s) const {
   // Port 0 is everybody's first peer, and they are its peers in order.
   victim.words = {header + kScratchpads, 4 * kWords};
   victim.told = kScratchpads + 4 * (port - 1) * kWords;
-  victim.mac = windows + (port - 1) * mw_size + kIdentity;
+  victim.read = windows + (port - 1) * mw_size;
+  victim.mac = victim.read + kIdentity;
   victim.pair = {kPairs + kPair * port, kPair};
   victim.rung = victim.pair.begin + kRung;
   victim.cleared = header + kPairs + kCleared;

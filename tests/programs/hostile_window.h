@@ -56,6 +56,7 @@ struct Victim {
   Range words;     // of the handshake, as node 1 tells them
   size_t told;     // the words that it has told node 1
   size_t mac;      // that it has told node 1
+  size_t read;     // how far it has read its lanes, of the first
   Range pair;      // epochs, doorbells and messages, as node 1 tells them
   size_t rung;     // doorbells that node 1 has rung ...
   size_t cleared;  // ... and that it has heard

@@ -80,6 +80,13 @@ Counts& SharedCounts() {
   }
 }
 
+// How many times as slow as usual this machine may be: whoever is patient with
+// it lets processes live longer, too, or they do nothing.
+int SlownessOf(const Options& options) {
+  constexpr int kUsualPatience = 60;  // s
+  return std::max(1, options.timeout_s / kUsualPatience);
+}
+
 // A process, until it ends itself, in one way or another.
 [[noreturn]] void Child(const Options& options, uint64_t seed, Counts& counts) {
   SeedRandom(seed);
@@ -105,7 +112,8 @@ Counts& SharedCounts() {
   // queues.
   ChangeOneCallIn(std::array<size_t, 3>{0, 100, 10}[Below(3)]);
   const bool scribbles = OneIn(2);
-  const auto life = std::chrono::milliseconds(50 + Below(1500));
+  const auto life =
+      SlownessOf(options) * std::chrono::milliseconds(50 + Below(1500));
   for (int i = 0; i < kThreads; ++i) {
     std::thread([=, &counts] {
       FuzzForever(context, static_cast<uint8_t*>(memory), seed + 1 + i,
@@ -146,7 +154,7 @@ bool Ends(pid_t child, int timeout_s, int* status) {
 }
 
 void Run(const Options& options) {
-  constexpr int kLife = 10;  // s; more than a child gives itself
+  const int life = 10 * SlownessOf(options);  // s; more than it gives itself
   const int rounds = options.rounds != 0 ? options.rounds : kRounds;
   Counts& counts = SharedCounts();
   int killed = 0;
@@ -164,7 +172,7 @@ void Run(const Options& options) {
     }
     for (const pid_t child : children) {
       int status = 0;
-      if (!Ends(child, kLife, &status)) {
+      if (!Ends(child, life, &status)) {
         kill(child, SIGKILL);
         Check(Ends(child, options.timeout_s, &status), "round ", round,
               ": process ", child, " can not be killed");
