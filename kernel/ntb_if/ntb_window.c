@@ -251,7 +251,7 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 		want = size / 2;
 	} while (want >= ropcie_window_min());
 
-	if (__ratelimit(&peer->log))
+	if (!peer->lacks_window)
 		dev_err(dev, "no inbound window of %zu to %u KiB, aligned to %llu KiB: reserve memory with cma=, switch the IOMMU on, or make the NTB's BAR smaller\n",
 			ropcie_window_min() >> 10, ropcie_window_kib,
 			(u64)align >> 10);
@@ -270,6 +270,16 @@ static bool has_let_go(struct ropcie_peer *peer, bool heard)
 	return !words.w[ROPCIE_LW_MAGIC] || (heard && !words.w[ROPCIE_LW_ACK]);
 }
 
+/* Return: it writes no more. */
+static bool await_peer(struct ropcie_peer *peer, bool heard)
+{
+	if (has_let_go(peer, heard))
+		return true;
+	/* What it was told may have found its message register full. */
+	ropcie_ntb_publish(peer, &peer->link.own);
+	return false;
+}
+
 /**
  * ropcie_ntb_await_release() - wait until no peer writes anything any more
  * @port: port whose peers have been told that this node is down; their words still come
@@ -280,24 +290,25 @@ void ropcie_ntb_await_release(struct ropcie_ntb *port)
 {
 	struct ropcie_peer **peers = port->adapter->peer + 1;
 	u32 most = max_t(u32, ROPCIE_RELEASE_MS, 5 * ropcie_heartbeat_ms);
+	unsigned long begin = jiffies;
 	u32 i, ms, reached;
 
 	for (i = 0; i < port->npeers; i++)
 		port->peer[i].reached = port->sender_translates && peers[i]->in;
-	for (ms = 0; ms < most; ms += ROPCIE_RELEASE_LOOK_MS) {
+	do {
+		ms = jiffies_to_msecs(jiffies - begin);
 		reached = 0;
 		for (i = 0; i < port->npeers; i++) {
 			if (!port->peer[i].reached)
 				continue;
-			port->peer[i].reached =
-				!has_let_go(peers[i],
-					    ms > 3 * ropcie_heartbeat_ms);
+			if (await_peer(peers[i], ms > 3 * ropcie_heartbeat_ms))
+				port->peer[i].reached = false;
 			reached += port->peer[i].reached;
 		}
 		if (!reached)
 			return;
 		msleep(ROPCIE_RELEASE_LOOK_MS);
-	}
+	} while (ms < most);
 }
 
 void ropcie_ntb_close(struct ropcie_peer *peer)

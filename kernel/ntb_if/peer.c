@@ -365,12 +365,14 @@ static bool peer_link_ready(struct ropcie_peer *peer)
 	if (ret == -EAGAIN)
 		return false;
 	if (ret) {
-		if (__ratelimit(&peer->log))
+		if (!peer->lacks_window)
 			dev_err(a->dev, "no window for peer %u: %d\n",
 				peer->index, ret);
+		peer->lacks_window = true;
 		peer_rest(peer);
 		return false;
 	}
+	peer->lacks_window = false;
 	if (peer->memory && peer->shows_memory)
 		offer.features |= ROPCIE_FEAT_DIRECT;
 	ropcie_link_init(&peer->link, &offer, peer->out_size,
