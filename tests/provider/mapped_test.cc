@@ -395,6 +395,14 @@ TEST_F(MappedCq, ResizingThatIsRefusedChangesNothing) {
   EXPECT_EQ(ropcie_req_notify_cq(cq_, 0), 0);
 }
 
+TEST_F(MappedCq, ResizingWithoutADeviceLosesNothing) {
+  Complete(5);
+  fake_fail_resize(EIO, true);
+  EXPECT_EQ(ropcie_resize_cq(cq_, 2 * kRing), EIO);
+  EXPECT_EQ(Poll(2), (Ids{5}));
+  EXPECT_EQ(ropcie_req_notify_cq(cq_, 0), EIO);
+}
+
 // Its completions are where nobody knows.
 TEST_F(MappedCq, ResizingWhoseAnswerIsLostLosesTheQueue) {
   Complete(5);

@@ -353,8 +353,11 @@ int ropcie_resize_cq(struct ibv_cq *cq, int cqe)
 	if (!ret && rcq->map.addr)
 		ret = ropcie_remap_ring(cq->context, &resp.driver, &rcq->map,
 					&rcq->ring);
-	/* The kernel has a new ring, whose place it could not tell. */
-	else if (rcq->ring.ctl && ropcie_ring_gone(&rcq->ring))
+	/*
+	 * The kernel has a new ring, whose place it could not tell; or there is no device
+	 * any more (EIO), and what has come is still there.
+	 */
+	else if (ret != EIO && ropcie_ring_gone(&rcq->ring))
 		rcq->ring.ctl = NULL;
 	pthread_mutex_unlock(&rcq->ring_lock);
 	return ret;
