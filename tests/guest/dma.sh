@@ -219,7 +219,7 @@ stuck() {
 }
 
 hears() {
-	dmesg | grep -q "$1"
+	grep -q "$1" <<<"$(dmesg)"
 }
 
 # One whose copies can not be stopped (ioat, idxd) is used by who asks for it; what it
@@ -245,8 +245,10 @@ unstoppable() {
 			given_up || fail "a stuck engine is not given up: $(state)"
 			copies_pend || fail "copies that can not be stopped are gone"
 			knobs
+			expect_idle "the engine went on"
 		fi
-		expect_idle "the engine went on"
+		meet
+		expect_traffic "node$node's engine went on"
 		meet
 		kill_hog || true # its peer may have been killed first
 		expect_no_user_objects "an engine that was stuck"

@@ -41,8 +41,9 @@ run_stuck() {
 	# Nothing of it is in the page cache.
 	echo 1 >/proc/sys/vm/drop_caches
 	suspended
-	rop_odp --stuck "/dev/mapper/$disk" &
+	rop_odp --stuck "/dev/mapper/$disk" >"$LAB_OUT/odp-stuck" &
 	# With the program, and later without it.
+	retry "$patience" grep -q "^stuck" "$LAB_OUT/odp-stuck" || fail "rop_odp --stuck gets nowhere"
 	retry "$patience" is_used || fail "no work is under way"
 	! rmmod ropcie 2>/dev/null || fail "ropcie unloads under its own work"
 	expect_few_timers
@@ -73,11 +74,12 @@ for device in "$driver"/ropcie*; do
 done
 ! there || fail "devices are left: $(ls /sys/class/infiniband)"
 dmsetup resume "$disk"
+# Before its functions have other addresses.
+[ "$(timers)" -gt 0 ] || fail "the kernel has counted no timer"
 retry "$patience" rmmod ropcie 2>/dev/null ||
 	fail "ropcie does not unload after the memory came"
 insmod "$MODDIR/driver/ropcie.ko"
 retry "$patience" there || fail "no device"
 dmsetup --noudevsync remove "$disk"
-[ "$(timers)" -gt 0 ] || fail "the kernel has counted no timer"
 echo 0 >$tracing/events/timer/hrtimer_expire_entry/enable
 pass "devices and modules go"

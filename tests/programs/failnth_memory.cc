@@ -32,7 +32,9 @@ class Memory {
   void Run() {
     Regions();
     Reregistration();
-    Windows();
+    if (HasMappedQueues()) {
+      Windows();
+    }
     DeviceMemory();
     DmaBuf();
     Paging();

@@ -181,7 +181,9 @@ void Groups(Sweep& sweep) {
 }  // namespace
 
 void SweepXrc(Sweep& sweep) {
-  Xrc(sweep).Run();
+  if (HasMappedQueues()) {
+    Xrc(sweep).Run();
+  }
   Groups(sweep);
 }
 

@@ -69,20 +69,36 @@ Record ReadRecord(const Bar& memory, size_t at) {
   return record;
 }
 
+uint64_t ValidWord(uint32_t epoch, uint32_t position) {
+  return uint64_t{epoch} << 32 | (position + 1);
+}
+
+// What the victim waits for: the first position that is not there, of those
+// that it has not read. What lies further on may have come before it cleaned
+// its slots.
+uint64_t Awaited(const std::vector<uint64_t>& words, uint32_t epoch,
+                 uint32_t read) {
+  uint32_t position = read;
+  while (position - read < words.size() &&
+         words[position % words.size()] == ValidWord(epoch, position)) {
+    ++position;
+  }
+  return ValidWord(epoch, position);
+}
+
 Lanes Look(const Bar& memory, const Victim& victim) {
   constexpr size_t kMost = 64;  // of each lane
   Lanes lanes;
   const auto epoch = memory.Read<uint32_t>(victim.told + 4);
   for (size_t lane = 0; lane < victim.lanes; ++lane) {
     const Range slots = victim.SlotsOf(lane);
+    std::vector<uint64_t> words;
     std::vector<std::pair<uint64_t, size_t>> valid;
-    uint64_t last = uint64_t{epoch} << 32;
     for (size_t at = slots.begin; at < slots.begin + slots.length;
          at += kSlot) {
-      const auto word = memory.Read<uint64_t>(at + kSlot - 8);
-      if (word >> 32 == epoch) {
-        valid.emplace_back(word, at);
-        last = std::max(last, word);
+      words.push_back(memory.Read<uint64_t>(at + kSlot - 8));
+      if (words.back() >> 32 == epoch) {
+        valid.emplace_back(words.back(), at);
       }
     }
     const size_t count = std::min(kMost, valid.size());
@@ -92,12 +108,9 @@ Lanes Look(const Bar& memory, const Victim& victim) {
     for (size_t i = 0; i < count; ++i) {
       lanes.records.push_back(ReadRecord(memory, valid[i].second));
     }
-    // Of a link that came up late, what it waits for has been overwritten.
-    const auto read = memory.Read<uint32_t>(victim.read + kLaneControl * lane);
-    if (static_cast<uint32_t>(last) - read >= victim.slots) {
-      last = uint64_t{epoch} << 32 | read;
-    }
-    lanes.next.push_back(last + 1);
+    lanes.next.push_back(
+        Awaited(words, epoch,
+                memory.Read<uint32_t>(victim.read + kLaneControl * lane)));
   }
   return lanes;
 }

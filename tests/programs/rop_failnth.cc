@@ -99,8 +99,8 @@ class Objects {
     cq = CreateCq(device_, kEntries);
     sweep_.Query("poll", [&] {
       ibv_wc wc{};
-      const int count = ibv_poll_cq(cq.get(), 1, &wc);
-      return count < 0 ? -count : 0;
+      errno = 0;
+      return ibv_poll_cq(cq.get(), 1, &wc) < 0 ? errno : 0;
     });
   }
 

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <random>
@@ -131,8 +130,7 @@ class Test {
   // RoPCIe has everything, but without mapped queues no windows and no atomic
   // writes. What this kernel has not shall not be left out without a word.
   static void CheckAll(const Abilities& has) {
-    const char* const mapped = std::getenv("ROPCIE_MAPPED_QUEUES");
-    const bool all = mapped == nullptr || std::strcmp(mapped, "0") != 0;
+    const bool all = HasMappedQueues();
     for (int i = 0; i < kKinds; ++i) {
       Check(has.kinds[i] || (!all && IsWindow(Kind{i})),
             "there is no key of the kind ", Name(Kind{i}),

@@ -843,9 +843,9 @@ class Paging {
   int child_pipe_ = -1;
 };
 
-// Both ends of two connections wait for a page that never comes. One connection
-// starts again, with the next page of that region; the other is left to the
-// kernel.
+// Both ends of three connections wait for a page that never comes: to send it,
+// to read it, to fill it. The first starts again, with the next page of that
+// region; the others are left to the kernel.
 void Stuck(Side& side) {
   constexpr int kWait = 1;  // s
   const int file = open(side.options.stuck.c_str(), O_RDONLY | O_CLOEXEC);
@@ -888,6 +888,7 @@ void Stuck(Side& side) {
   PostOneSided(fills, IBV_WR_RDMA_READ,
                {reinterpret_cast<uintptr_t>(hole), kPage, hole_mr->lkey},
                good_peer, 0);
+  std::cout << "stuck\n" << std::flush;
   sleep(kWait);
   ibv_wc wc{};
   for (ibv_cq* const cq :

@@ -211,8 +211,10 @@ void ResizeOverfull(Bench& at) {
       posted = reinterpret_cast<uint32_t*>(mapping.begin);
     }
   }
+  Check((posted != nullptr) == HasMappedQueues(),
+        "an SRQ that is mapped, or is not to be");
   if (posted == nullptr) {
-    return;  // queues are not mapped
+    return;
   }
   ibv_srq_attr attr{};
   attr.max_wr = 2 * kOdd;

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -94,11 +93,6 @@ std::string Answer(int error) {
   return error == 0                           ? kAccepted
          : error == EINVAL || error == ENOENT ? kRefused
                                               : std::strerror(error);
-}
-
-bool HasMappedQueues() {
-  const char* const wish = std::getenv("ROPCIE_MAPPED_QUEUES");
-  return wish == nullptr || std::string(wish) != "0";
 }
 
 ibv_send_wr Request(ibv_wr_opcode opcode, ibv_sge* sge, const Region& to) {

@@ -147,9 +147,6 @@ uint32_t XrcdHandle(const Device& device, int fd);
 // Makes the kernel look at a queue that was filled behind libibverbs' back.
 void RingDoorbell(const ibv_qp* qp);
 
-// Does libibverbs map queues? What uverbs has no commands for needs that.
-bool HasMappedQueues();
-
 ibv_send_wr Request(ibv_wr_opcode opcode, ibv_sge* sge,
                     const Region& to = Region());
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -84,6 +85,11 @@ constexpr int kRtrMaskUc =
 constexpr int kRtsMaskUc = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
 }  // namespace
+
+bool HasMappedQueues() {
+  const char* const wish = std::getenv("ROPCIE_MAPPED_QUEUES");
+  return wish == nullptr || std::strcmp(wish, "0") != 0;
+}
 
 Device OpenDevice(const Side& side) {
   Device device{};

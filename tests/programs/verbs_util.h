@@ -53,6 +53,10 @@ struct Device {
 
 Device OpenDevice(const Side& side);
 
+// Does libibverbs map queues? What uverbs has no commands for needs that:
+// memory windows, XRC, atomic writes.
+bool HasMappedQueues();
+
 // What a QP is created with, and the attributes of its connection.
 struct QpConfig {
   ibv_qp_type type = IBV_QPT_RC;  // or IBV_QPT_UC
