@@ -34,7 +34,6 @@ _BAD = re.compile("|".join((
     r"unable to handle",
     r"refcount_t: ",
     r"list_(?:add|del) corruption",
-    r"kmemleak: \d+ new suspected memory leaks",
     r"Kernel panic",
     r"Out of memory: ",
     r"page allocation failure",

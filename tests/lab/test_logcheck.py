@@ -27,7 +27,6 @@ BAD = """\
 [   12.345678] ODEBUG: free active (active state 0) object type: timer_list
 [   12.345678] refcount_t: underflow; use-after-free.
 [   12.345678] list_del corruption. prev->next should be ffff, but was 0
-[   12.345678] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
 [   12.345678] Kernel panic - not syncing: sysrq triggered crash
 [   12.345678] Call Trace:
 [   12.345678] DMA-API: ntb_hw_ivshmem 0000:00:04.0: device driver frees DMA memory
@@ -46,6 +45,7 @@ GOOD = """\
 [    0.000000] Kernel command line: console=ttyS0 quiet panic=-1
 [    0.000000] software IO TLB: area num 2.
 [    0.000000] kmemleak: Kernel memory leak detector initialized (mem pool available: 15000)
+[   12.345678] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
 [    0.000000] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc., Ingo Molnar
 [    0.000000] rcu: RCU debug extended QS entry/exit.
 [    1.000000] ropcie: loading out-of-tree module taints kernel.
