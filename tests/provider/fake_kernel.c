@@ -38,6 +38,7 @@ static struct {
 	uint32_t writes;
 	int resize_error;
 	bool resize_late;
+	uint32_t dereg_failures;
 } fake;
 
 #define RING_MEMORY 0x100000
@@ -92,6 +93,11 @@ void fake_fail_resize(int error, bool late)
 {
 	fake.resize_error = error;
 	fake.resize_late = late;
+}
+
+void fake_fail_deregs(uint32_t times)
+{
+	fake.dereg_failures = times;
 }
 
 static int failure(void)
@@ -258,6 +264,10 @@ int ibv_cmd_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 
 int ibv_cmd_dereg_mr(struct verbs_mr *vmr)
 {
+	if (fake.dereg_failures) {
+		fake.dereg_failures--;
+		return ENOMEM;
+	}
 	fake.regions--;
 	return 0;
 }

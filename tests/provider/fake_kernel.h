@@ -65,6 +65,9 @@ void fake_fail_calls(int error, uint32_t times);
  */
 void fake_fail_resize(int error, bool late);
 
+/* So many times, regions can not be deregistered. */
+void fake_fail_deregs(uint32_t times);
+
 /* Doorbells and polls return EIO from now on. */
 void fake_lose_device(void);
 

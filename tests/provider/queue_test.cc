@@ -103,6 +103,14 @@ TEST_F(SendQueue, RefusesToBeCreatedForMoreInlineDataThanThereIs) {
   EXPECT_EQ(ropcie_destroy_qp(qp), 0);
 }
 
+TEST_F(SendQueue, GivesItsMemoryBackThoughTheKernelIsShortOfSome) {
+  ibv_qp* qp = Create(IBV_QPT_RC, kInline);
+  ASSERT_NE(qp, nullptr);
+  fake_fail_deregs(3);
+  EXPECT_EQ(ropcie_destroy_qp(qp), 0);
+  EXPECT_EQ(fake_regions(), 1) << "that of the other queue pair";
+}
+
 TEST_F(SendQueue, RegistersNothingWithoutInlineData) {
   const int before = fake_regions();
   ibv_qp* qp = Create(IBV_QPT_RC, 0);

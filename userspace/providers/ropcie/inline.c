@@ -7,6 +7,8 @@
 
 #include "inline.h"
 
+#define ROPCIE_INLINE_FREE_TRIES 10
+
 int ropcie_inline_init(struct ropcie_inline_ring *ring, struct ibv_pd *pd,
 		       uint32_t max_data, uint32_t depth, uint32_t ahead)
 {
@@ -56,12 +58,17 @@ destroy_lock:
 
 void ropcie_inline_free(struct ropcie_inline_ring *ring)
 {
+	int tries = 0;
+
 	if (ring->max_data) {
 		/*
-		 * Nothing can be done about an error: the region then goes with
-		 * the context. Its pages stay pinned, so unmapping is safe.
+		 * The kernel may be short of memory for a moment. At last nothing can be
+		 * done about an error: the region then goes with the context, and its PD
+		 * is in use until then. Its pages stay pinned, so unmapping is safe.
 		 */
-		ibv_cmd_dereg_mr(&ring->mr);
+		while (ibv_cmd_dereg_mr(&ring->mr) &&
+		       ++tries < ROPCIE_INLINE_FREE_TRIES)
+			;
 		munmap(ring->map, ring->map_length);
 		ring->max_data = 0;
 	}
