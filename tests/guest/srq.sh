@@ -8,9 +8,10 @@
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
+# Resizing without end, with a debug kernel's checks, leaves little to the rest.
+rounds=$((patience > 60 ? 5 : 100))
 for mapped in 1 0; do
-	# Fewer rounds where everything takes longer.
-	ROPCIE_MAPPED_QUEUES=$mapped rop_resize --rounds $((6000 / patience)) --timeout "$patience" || fail "rop_resize ended with status $?, mapped queues: $mapped"
+	ROPCIE_MAPPED_QUEUES=$mapped rop_resize --rounds $rounds --timeout "$patience" || fail "rop_resize ended with status $?, mapped queues: $mapped"
 done
 pass "queues that are resized in use"
 pair 18515 ibv_srq_pingpong -g GID -n 500 -q 16 -e -s 100000 -r 300
