@@ -45,6 +45,10 @@ for mapped in 1 0; do
 	if grep -qx "done" "$LAB_OUT/fail-nth"; then
 		# The one that the program itself has open.
 		left=$(objects_of_program "$program" | grep -v '^pd: ') || true
+		# A queue pair that is not mapped has a region for inline data. Of each type one
+		# ends with an answer that can not be copied, and libropcie still has it.
+		[ $mapped = 1 ] || [ "$(grep -c '^mr: .* mrlen 8192 ' <<<"$left")" != 3 ] ||
+			left=$(grep -v '^mr: .* mrlen 8192 ' <<<"$left") || true
 		[ -z "$left" ] || fail "left behind:"$'\n'"$left"
 		[ "$(objects_of_program "$program" | wc -l)" = 1 ] || fail "PDs are left: $(objects_of_program "$program")"
 	fi
