@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <utility>
 #include <vector>
 
 extern "C" {
@@ -73,44 +71,42 @@ uint64_t ValidWord(uint32_t epoch, uint32_t position) {
   return uint64_t{epoch} << 32 | (position + 1);
 }
 
+size_t SlotOf(const Victim& victim, size_t lane, uint32_t position) {
+  return victim.SlotsOf(lane).begin + position % victim.slots * kSlot;
+}
+
+bool IsThere(const Bar& memory, size_t slot, uint64_t valid) {
+  return memory.Read<uint64_t>(slot + kSlot - 8) == valid;
+}
+
 // What the victim waits for: the first position that is not there, of those
 // that it has not read. What lies further on may have come before it cleaned
 // its slots.
-uint64_t Awaited(const std::vector<uint64_t>& words, uint32_t epoch,
-                 uint32_t read) {
+uint32_t Awaited(const Bar& memory, const Victim& victim, size_t lane,
+                 uint32_t epoch) {
+  const auto read = memory.Read<uint32_t>(victim.read + kLaneControl * lane);
   uint32_t position = read;
-  while (position - read < words.size() &&
-         words[position % words.size()] == ValidWord(epoch, position)) {
+  while (position - read < victim.slots &&
+         IsThere(memory, SlotOf(victim, lane, position),
+                 ValidWord(epoch, position))) {
     ++position;
   }
-  return ValidWord(epoch, position);
+  return position;
 }
 
 Lanes Look(const Bar& memory, const Victim& victim) {
-  constexpr size_t kMost = 64;  // of each lane
+  constexpr uint32_t kMost = 64;  // of each lane
   Lanes lanes;
   const auto epoch = memory.Read<uint32_t>(victim.told + 4);
   for (size_t lane = 0; lane < victim.lanes; ++lane) {
-    const Range slots = victim.SlotsOf(lane);
-    std::vector<uint64_t> words;
-    std::vector<std::pair<uint64_t, size_t>> valid;
-    for (size_t at = slots.begin; at < slots.begin + slots.length;
-         at += kSlot) {
-      words.push_back(memory.Read<uint64_t>(at + kSlot - 8));
-      if (words.back() >> 32 == epoch) {
-        valid.emplace_back(words.back(), at);
+    const uint32_t next = Awaited(memory, victim, lane, epoch);
+    lanes.next.push_back(ValidWord(epoch, next));
+    for (uint32_t i = 1; i <= kMost; ++i) {
+      const size_t slot = SlotOf(victim, lane, next - i);
+      if (IsThere(memory, slot, ValidWord(epoch, next - i))) {
+        lanes.records.push_back(ReadRecord(memory, slot));
       }
     }
-    const size_t count = std::min(kMost, valid.size());
-    std::partial_sort(valid.begin(),
-                      valid.begin() + static_cast<ptrdiff_t>(count),
-                      valid.end(), std::greater<>());
-    for (size_t i = 0; i < count; ++i) {
-      lanes.records.push_back(ReadRecord(memory, valid[i].second));
-    }
-    lanes.next.push_back(
-        Awaited(words, epoch,
-                memory.Read<uint32_t>(victim.read + kLaneControl * lane)));
   }
   return lanes;
 }
@@ -119,8 +115,7 @@ void WriteRecord(const Bar& memory, const Victim& victim, size_t lane,
                  uint64_t valid, const Record& record) {
   std::array<uint32_t, kRecordWords> words{};
   std::memcpy(words.data(), &record, sizeof(record));
-  const size_t to = victim.SlotsOf(lane).begin +
-                    ((valid & ~uint32_t{0}) - 1) % victim.slots * kSlot;
+  const size_t to = SlotOf(victim, lane, static_cast<uint32_t>(valid) - 1);
   for (size_t i = 0; i < kRecordWords; ++i) {
     memory.Write(to + 4 * i, words.at(i));
   }
