@@ -50,7 +50,7 @@ for mapped in 1 0; do
 		[ $mapped = 1 ] || [ "$(grep -c '^mr: .* mrlen 8192 ' <<<"$left")" != 3 ] ||
 			left=$(grep -v '^mr: .* mrlen 8192 ' <<<"$left") || true
 		[ -z "$left" ] || fail "left behind:"$'\n'"$left"
-		[ "$(objects_of_program "$program" | wc -l)" = 1 ] || fail "PDs are left: $(objects_of_program "$program")"
+		[ "$(objects_of_program "$program" | grep -c '^pd: ')" = 1 ] || fail "PDs are left: $(objects_of_program "$program")"
 	fi
 	exec 6>&-
 	wait "$program" || fail "rop_failnth, mapped queues $mapped: $(<"$LAB_OUT/fail-nth")"
