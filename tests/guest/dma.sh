@@ -218,10 +218,6 @@ stuck() {
 	pass "engines that got stuck"
 }
 
-hears() {
-	grep -q "$1" <<<"$(dmesg)"
-}
-
 # One whose copies can not be stopped (ioat, idxd) is used by who asks for it; what it
 # holds ends when it goes on, and a link that is lost meanwhile waits for that.
 unstoppable() {

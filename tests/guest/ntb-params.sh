@@ -15,7 +15,7 @@ refused() {
 	dmesg -C
 	load ntb_hw_ivshmem "$@"
 	[ -z "$(ls /sys/bus/ntb/devices)" ] || fail "$* gave a port"
-	dmesg | grep -q "$message" || fail "$*: '$message' is not in the kernel log"
+	hears "$message" || fail "$*: '$message' is not in the kernel log"
 	unload ntb_hw_ivshmem
 	pass "$* is refused"
 }
@@ -65,7 +65,7 @@ if [ "$NODE" = 2 ]; then hardware mw_count=1; else hardware mw_count=2; fi
 load_tool
 meet mismatch
 [ "$NODES" -gt 2 ] || never_up "different mw_count="
-retry 10 eval 'dmesg | grep -q "has other ports="' || fail "the kernel log does not say that the layouts differ"
+retry 10 hears "has other ports=" || fail "the kernel log does not say that the layouts differ"
 meet mismatch-done
 unload ntb_tool
 hardware mw_count=1

@@ -31,3 +31,8 @@ retry() {
 		sleep 0.05
 	done
 }
+
+# hears PATTERN: a line of the kernel log has it.
+hears() {
+	grep -q "$1" <<<"$(dmesg)"
+}
