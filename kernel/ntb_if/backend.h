@@ -25,7 +25,8 @@
  * @shut: the link is lost, or did not come up: the peer reaches no memory any more
  *	but the inbound window, until @prepare. Optional
  * @dma_dev: what maps memory for the peer's access, or NULL. Optional
- * @publish: write own words to where the peer reads them
+ * @publish: write own words to where the peer reads them; 0, and it has them all, or an
+ *	error, and they are to be written again
  * @read_words: a copy of the peer's words, as they are
  * @notify: tell the peer that words or identity have changed
  * @ring: doorbell: wake the peer's receiver of a lane; called with the lane's
@@ -45,8 +46,8 @@ struct ropcie_backend {
 	int (*connect)(struct ropcie_peer *peer);
 	void (*shut)(struct ropcie_peer *peer);
 	struct device *(*dma_dev)(struct ropcie_peer *peer);
-	void (*publish)(struct ropcie_peer *peer,
-			const struct ropcie_link_words *words);
+	int (*publish)(struct ropcie_peer *peer,
+		       const struct ropcie_link_words *words);
 	void (*read_words)(struct ropcie_peer *peer,
 			   struct ropcie_link_words *words);
 	void (*notify)(struct ropcie_peer *peer);

@@ -143,7 +143,7 @@ struct ropcie_lane {
  * @link_ready: @link is initialised, because the windows are there
  * @rests: something has failed, and is not tried before @rest_until
  * @rest_until: jiffies
- * @lacks_window: it could not be had, which people have been told
+ * @window_error: why a window could not be had, which people have been told; or 0
  * @work: calls ropcie_link_step() at each event and heartbeat
  * @dma: copies large payloads, or NULL; senders read it under RCU
  * @log: how often the log tells of it: its own, so that no peer can keep the log from
@@ -177,7 +177,7 @@ struct ropcie_peer {
 	bool link_ready;
 	bool rests;
 	unsigned long rest_until;
-	bool lacks_window;
+	int window_error;
 	struct delayed_work work;
 	struct ropcie_dma __rcu *dma;
 	struct ratelimit_state log;

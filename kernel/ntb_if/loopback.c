@@ -105,14 +105,15 @@ static int loopback_prepare(struct ropcie_peer *peer)
 	return 0;
 }
 
-static void loopback_publish(struct ropcie_peer *peer,
-			     const struct ropcie_link_words *words)
+static int loopback_publish(struct ropcie_peer *peer,
+			    const struct ropcie_link_words *words)
 {
 	struct ropcie_loopback_end *end = peer_end(peer);
 
 	spin_lock(&end->pair->lock);
 	end->words = *words;
 	spin_unlock(&end->pair->lock);
+	return 0;
 }
 
 static void loopback_read_words(struct ropcie_peer *peer,

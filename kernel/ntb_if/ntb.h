@@ -41,6 +41,7 @@ enum {
  * @memory_in: bytes of the inbound one that shows the own memory
  * @memory_open: it may show it now
  * @reached: the peer may still write to @buf
+ * @told: how often it has been looked at since it was told that this node is down
  * @msg: words as the peer's messages have brought them; written by events,
  *	which ntb.ko serialises
  * @msg_low: low halves of words whose high halves have yet to come
@@ -64,6 +65,7 @@ struct ropcie_ntb_peer {
 	resource_size_t memory_in;
 	bool memory_open;
 	bool reached;
+	u32 told;
 	u32 msg[ROPCIE_NTB_WORDS];
 	u16 msg_low[ROPCIE_NTB_WORDS];
 };
@@ -122,8 +124,8 @@ int ropcie_ntb_connect(struct ropcie_peer *peer);
 int ropcie_ntb_words_init(struct ropcie_ntb *port);
 void ropcie_ntb_words_start(struct ropcie_ntb *port);
 void ropcie_ntb_words_stop(struct ropcie_ntb *port);
-void ropcie_ntb_publish(struct ropcie_peer *peer,
-			const struct ropcie_link_words *words);
+int ropcie_ntb_publish(struct ropcie_peer *peer,
+		       const struct ropcie_link_words *words);
 void ropcie_ntb_read_words(struct ropcie_peer *peer,
 			   struct ropcie_link_words *words);
 u64 ropcie_ntb_peer_dma(struct ropcie_ntb_peer *np);

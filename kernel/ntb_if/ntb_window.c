@@ -19,6 +19,15 @@
 #define ROPCIE_RELEASE_MS 1000
 #define ROPCIE_RELEASE_LOOK_MS 10
 
+/*
+ * Looks after which a peer that was told something has said what it has to say. Not time:
+ * its message waits for this processor, which may have been stopped.
+ */
+static u32 looks_for_answer(void)
+{
+	return 3 * ropcie_heartbeat_ms / ROPCIE_RELEASE_LOOK_MS + 1;
+}
+
 static int out_window(const struct ropcie_ntb_peer *np)
 {
 	int count = ntb_peer_mw_count(np->port->ntb);
@@ -251,7 +260,7 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 		want = size / 2;
 	} while (want >= ropcie_window_min());
 
-	if (!peer->lacks_window)
+	if (peer->window_error != -ENOMEM)
 		dev_err(dev, "no inbound window of %zu to %u KiB, aligned to %llu KiB: reserve memory with cma=, switch the IOMMU on, or make the NTB's BAR smaller\n",
 			ropcie_window_min() >> 10, ropcie_window_kib,
 			(u64)align >> 10);
@@ -262,21 +271,27 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
  * Who is up, or comes up, with this node acknowledges its epoch; who has heard that it is
  * down clears its words first. One that does not say so may be stopped in a copy.
  */
-static bool has_let_go(struct ropcie_peer *peer, bool heard)
+static bool has_let_go(struct ropcie_ntb_peer *np, struct ropcie_peer *peer)
 {
 	struct ropcie_link_words words;
 
 	ropcie_ntb_read_words(peer, &words);
-	return !words.w[ROPCIE_LW_MAGIC] || (heard && !words.w[ROPCIE_LW_ACK]);
+	return !words.w[ROPCIE_LW_MAGIC] ||
+	       (np->told > looks_for_answer() && !words.w[ROPCIE_LW_ACK]);
 }
 
-/* Return: it writes no more. */
-static bool await_peer(struct ropcie_peer *peer, bool heard)
+/* Return: it writes no more. Its work has ended, so the words stay as they are. */
+static bool await_peer(struct ropcie_ntb_peer *np, struct ropcie_peer *peer)
 {
-	if (has_let_go(peer, heard))
+	if (has_let_go(np, peer))
 		return true;
-	/* What it was told may have found its message register full. */
-	ropcie_ntb_publish(peer, &peer->link.own);
+	if (np->told) {
+		np->told++;
+	} else if (!ropcie_ntb_publish(peer, &peer->link.own)) {
+		/* The first time may have found its message register full. */
+		peer->adapter->backend->notify(peer);
+		np->told = 1;
+	}
 	return false;
 }
 
@@ -290,25 +305,27 @@ void ropcie_ntb_await_release(struct ropcie_ntb *port)
 {
 	struct ropcie_peer **peers = port->adapter->peer + 1;
 	u32 most = max_t(u32, ROPCIE_RELEASE_MS, 5 * ropcie_heartbeat_ms);
-	unsigned long begin = jiffies;
-	u32 i, ms, reached;
+	unsigned long end = jiffies + msecs_to_jiffies(most);
+	u32 i, looks = 0;
+	bool reached;
 
-	for (i = 0; i < port->npeers; i++)
+	for (i = 0; i < port->npeers; i++) {
 		port->peer[i].reached = port->sender_translates && peers[i]->in;
-	do {
-		ms = jiffies_to_msecs(jiffies - begin);
-		reached = 0;
+		port->peer[i].told = 0;
+	}
+	for (;;) {
+		reached = false;
 		for (i = 0; i < port->npeers; i++) {
-			if (!port->peer[i].reached)
-				continue;
-			if (await_peer(peers[i], ms > 3 * ropcie_heartbeat_ms))
-				port->peer[i].reached = false;
-			reached += port->peer[i].reached;
+			struct ropcie_ntb_peer *np = &port->peer[i];
+
+			np->reached = np->reached && !await_peer(np, peers[i]);
+			reached |= np->reached;
 		}
-		if (!reached)
+		if (!reached || (++looks > 2 * looks_for_answer() &&
+				 time_after(jiffies, end)))
 			return;
 		msleep(ROPCIE_RELEASE_LOOK_MS);
-	} while (ms < most);
+	}
 }
 
 void ropcie_ntb_close(struct ropcie_peer *peer)

@@ -109,19 +109,31 @@ static int word_write(struct ropcie_ntb_peer *np, u32 word, u32 val)
 	return ret ?: msg_send(np, ROPCIE_MSG(word, 1, val >> 16));
 }
 
-void ropcie_ntb_publish(struct ropcie_peer *peer,
-			const struct ropcie_link_words *words)
+/**
+ * ropcie_ntb_publish() - give a peer this node's words
+ * @peer: peer
+ * @words: words
+ *
+ * Return: 0, and the peer has all of them; an error, often -EAGAIN, as its message
+ * register is still full.
+ */
+int ropcie_ntb_publish(struct ropcie_peer *peer,
+		       const struct ropcie_link_words *words)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 	u32 word, val[ROPCIE_NTB_WORDS];
+	int ret;
 
 	val[ROPCIE_NTB_ADDR_LO] = lower_32_bits(np->dma);
 	val[ROPCIE_NTB_ADDR_HI] = upper_32_bits(np->dma);
 	memcpy(val, words->w, sizeof(words->w));
 	/* Backwards: the address is there when the other words say "ready". */
-	for (word = np->port->nwords; word--;)
-		if (word_write(np, word, val[word]))
-			break;
+	for (word = np->port->nwords; word--;) {
+		ret = word_write(np, word, val[word]);
+		if (ret)
+			return ret;
+	}
+	return 0;
 }
 
 static u32 word_read(struct ropcie_ntb_peer *np, u32 word)

@@ -365,14 +365,14 @@ static bool peer_link_ready(struct ropcie_peer *peer)
 	if (ret == -EAGAIN)
 		return false;
 	if (ret) {
-		if (!peer->lacks_window)
+		if (peer->window_error != ret)
 			dev_err(a->dev, "no window for peer %u: %d\n",
 				peer->index, ret);
-		peer->lacks_window = true;
+		peer->window_error = ret;
 		peer_rest(peer);
 		return false;
 	}
-	peer->lacks_window = false;
+	peer->window_error = 0;
 	if (peer->memory && peer->shows_memory)
 		offer.features |= ROPCIE_FEAT_DIRECT;
 	ropcie_link_init(&peer->link, &offer, peer->out_size,
@@ -544,6 +544,7 @@ static void peer_work(struct work_struct *work)
 void ropcie_peer_start(struct ropcie_peer *peer)
 {
 	peer->error = 0;
+	peer->window_error = 0;
 	ropcie_peer_kick(peer);
 }
 
