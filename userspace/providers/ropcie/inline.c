@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "call.h"
 #include "inline.h"
 
 #define ROPCIE_INLINE_FREE_TRIES 10
@@ -62,11 +63,11 @@ void ropcie_inline_free(struct ropcie_inline_ring *ring)
 
 	if (ring->max_data) {
 		/*
-		 * The kernel may be short of memory for a moment. At last nothing can be
-		 * done about an error: the region then goes with the context, and its PD
-		 * is in use until then. Its pages stay pinned, so unmapping is safe.
+		 * A single call may fail for its own reasons. Nothing can be done about an
+		 * error that stays: the region then goes with the context, and its PD is in
+		 * use until then. Its pages stay pinned, so unmapping is safe.
 		 */
-		while (ibv_cmd_dereg_mr(&ring->mr) &&
+		while (ropcie_call_again(ibv_cmd_dereg_mr(&ring->mr)) &&
 		       ++tries < ROPCIE_INLINE_FREE_TRIES)
 			;
 		munmap(ring->map, ring->map_length);

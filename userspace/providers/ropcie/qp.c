@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "call.h"
 #include "post.h"
 #include "ropcie.h"
 
@@ -240,7 +241,7 @@ int ropcie_destroy_qp(struct ibv_qp *ibqp)
 	int ret;
 
 	ret = ibv_cmd_destroy_qp(ibqp);
-	if (ret)
+	if (!ropcie_is_gone(ret))
 		return ret;
 	forget_completions(ibqp);
 	ropcie_free_qp_ex(qp);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "call.h"
 #include "ropcie.h"
 
 struct create_srq_resp {
@@ -138,7 +139,7 @@ int ropcie_destroy_srq(struct ibv_srq *srq)
 {
 	int ret = ibv_cmd_destroy_srq(srq);
 
-	if (ret)
+	if (!ropcie_is_gone(ret))
 		return ret;
 	ropcie_unmap(&to_rsrq(srq)->map);
 	pthread_mutex_destroy(&to_rsrq(srq)->lock);
