@@ -15,6 +15,7 @@ from lablib.common import TOP
 from . import guests, result
 from .result import Result
 
+_SLOWNESS = 4  # of the debug kernels
 _TIMED_OUT = 124
 _WATCH_PERIOD = 2  # seconds
 
@@ -105,7 +106,7 @@ class Runner:
         names = logs + ".list"
         with open(names, "w", encoding="utf-8") as text:
             text.write(guests.batch_list(tests))
-        limit = max(1800 if kernel in debug_kernel.NAMES else 600, tests[0].timeout())
+        limit = max(600, tests[0].timeout()) * (_SLOWNESS if kernel in debug_kernel.NAMES else 1)
         options = (*tests[0].options, "--timeout", str(limit * len(tests)))
         script = os.path.join(TOP, "scripts", "testlib", "batch")
         command = guests.lab_command(kernel, logs, options, script, names, str(limit))
