@@ -3,13 +3,16 @@
 # lab: --nodes 1 --link loopback --kernel-args "slub_debug=PZ page_poison=1 init_on_alloc=0" -- --rounds 23
 # lab-long: --nodes 1 --link loopback --kernel-args "slub_debug=PZ page_poison=1 init_on_alloc=0" --timeout 7200 -- --rounds 2000
 #
-# Hostile processes (rop_fuzz); arguments are given to it. Memory that the kernel
+# Hostile processes (rop_fuzz), between two ends that hand records over and between two
+# that send them through lanes; arguments are given to it, and a seed unless they have
+# one, which it prints. Memory that the kernel
 # has not filled itself can be told from what comes back: its arguments have slabs and
 # pages filled when they are freed, and not again (Debian: zeroed) when they are
 # allocated. Afterwards nothing of them is left, and the device works.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
+loses_tasks
 # Processes that spoil their own memory crash, which is nobody's fault but theirs.
 echo 0 >/proc/sys/debug/exception-trace
 
@@ -51,7 +54,10 @@ fuzz() {
 	pass "$what"
 }
 
+[[ " $* " == *" --seed "* ]] || set -- "$@" --seed $((RANDOM + 1))
 fuzz "hostile processes" "$@"
+echo N >$hand_over
+fuzz "hostile processes, through lanes" "$@"
 
 # Where the kernel can, what it asks for in their name is refused now and then.
 for fault in failslab fail_page_alloc fail_usercopy; do

@@ -5,7 +5,7 @@
 #
 # hostile.sh [TURNS [SEED]]: node 1 writes what it likes to the others (rop_hostile),
 # TURNS times, while all have traffic with each other. That of nodes 2 and 3 is right all
-# the while, not a byte of theirs changes that node 1 has no right to (rop_guarded), their
+# the while and nothing disturbs it, not a byte of theirs changes that node 1 has no right to (rop_guarded), their
 # logs say who it is and what it did, not more often than they should, and their processors
 # have rest. Afterwards node 1 comes back as a good peer, and the others take it, without
 # reloading anything.
@@ -165,6 +165,7 @@ weather_storm() {
 	victims rop_sendrecv --rounds 1 || fail "rop_sendrecv of others ended with status $? in a storm"
 	last $storm_s
 	retry "$patience" more_than doorbells_received $((bells + storm_bells)) || fail "there was no storm"
+	expect_bystander "a storm of doorbells"
 	pass "storm: $(($(counter doorbells_received) - bells)) doorbells"
 	[ "$(counter link_losses)" = "$losses" ] || fail "doorbells end links"
 	[ "$(counter protocol_errors)" = "$errors" ] || fail "doorbells are protocol errors"
@@ -181,7 +182,9 @@ defend() {
 	# However slow the attacker's host is.
 	retry "$patience" more_than protocol_errors $((before + least_offences)) ||
 		fail "the attack was not noticed often"
+	expect_bystander "an attack"
 	lab-barrier "any-over-$turn"
+	end_bystander
 	pass "turn $turn: offended $(($(counter protocol_errors) - before)) times"
 }
 
@@ -212,6 +215,7 @@ withstand_flood() {
 	before=$(counter protocol_errors)
 	begin flood
 	expect_rest $flood_s
+	victims rop_sendrecv --rounds 1 || fail "rop_sendrecv of others ended with status $? in a flood"
 	retry "$patience" more_than protocol_errors $((before + least_offences)) || fail "nobody noticed the flood: $(<"$state")"
 	retry "$patience" log_is_limited || fail "the log has never been too long"
 	pass "flood: offended $(($(counter protocol_errors) - before)) times, $used percent busy ($control at rest)"
@@ -226,6 +230,7 @@ for ((turn = 1; turn <= turns; turn++)); do
 	if [ "$NODE" = 1 ]; then
 		attack storm storm
 	else
+		victims start_bystander
 		weather_storm
 	fi
 	start_guarded "$((seed + turn))"

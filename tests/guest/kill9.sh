@@ -6,13 +6,20 @@
 # A program that is killed in mid-transfer, or anywhere between its start and its end,
 # leaves nothing behind: no object in the kernel, and a device that works for the next
 # program; its peer is told in time, and another program's verified traffic goes on
-# (bystander). The lab unloads the modules at the end.
-# The argument is the number of turns.
+# (bystander), with more than one turn TCP and NVMe over Fabrics, too. The lab unloads the
+# modules at the end. The argument is the number of turns.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source=tests/guest/lib/tcp.sh
+. "$(dirname "$0")/lib/tcp.sh"
+# shellcheck source=tests/guest/lib/nvmet.sh
+. "$(dirname "$0")/lib/nvmet.sh"
+# shellcheck source=tests/guest/lib/ulps.sh
+. "$(dirname "$0")/lib/ulps.sh"
 
 undisturbed() {
 	[ -z "${bystander:-}" ] || expect_bystander "$1"
+	[ -z "${io_goes_on:-}" ] || expect_ulps "$1"
 }
 
 # round NAME QPS WHO...: the nodes WHO kill theirs, the others' must see it.
@@ -84,6 +91,10 @@ done
 # From here on with a bystander; with one node it would be two processes.
 [ "$NODES" = 1 ] || [ "$NODE" -gt 2 ] || NODES=2 start_bystander
 lab-barrier bystander
+if [ "$NODES" = 2 ] && [ "$turns" -gt 1 ]; then
+	start_ulps
+	io_goes_on=yes
+fi
 for ((turn = 1; turn <= turns; turn++)); do
 	# shellcheck disable=SC2086
 	round "all killed, turn $turn" 8 $everybody
@@ -92,4 +103,5 @@ done
 stages $((4 * turns - 2))
 undisturbed "all of that"
 lab-barrier over
+[ -z "${io_goes_on:-}" ] || end_ulps
 [ -z "${bystander:-}" ] || end_bystander

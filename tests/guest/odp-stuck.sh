@@ -41,6 +41,7 @@ run_stuck() {
 	# Nothing of it is in the page cache.
 	echo 1 >/proc/sys/vm/drop_caches
 	suspended
+	: >"$LAB_OUT/odp-stuck"
 	rop_odp --stuck "/dev/mapper/$disk" >"$LAB_OUT/odp-stuck" &
 	# With the program, and later without it.
 	retry "$patience" grep -q "^stuck" "$LAB_OUT/odp-stuck" || fail "rop_odp --stuck gets nowhere"

@@ -29,16 +29,14 @@ lab-barrier target
 start_strict_hog 4
 if [ "$NODE" = 2 ]; then
 	connect
-	disk_io "$disk" --rw=randrw --bs=4k --iodepth=16 --size=8m --time_based --runtime=$((patience / 2)) &
-	io=$!
+	start_io 100000
 fi
 meet
 [ "$NODE" -gt 2 ] || tcp_over 1 kill_server
 meet
 expect_traffic "the server's death"
 if [ "$NODE" = 2 ]; then
-	! ended "$io" || fail "fio ended before the server's death"
-	wait "$io" || fail "fio after the server's death"
+	end_io
 	disconnect
 fi
 meet

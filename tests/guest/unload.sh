@@ -6,7 +6,8 @@
 # unload.sh [TURNS]: the driver goes under programs that poll, that post and that
 # wait for events, and under one in each call of its life, TURNS times each. It
 # does not wait for them, calls fail with EIO, sleepers are woken, they can be killed,
-# their peers are told, and when it is back all works again.
+# and when it is back all works again. What their data and their peers come to:
+# faults.sh modules.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/modules.sh

@@ -124,7 +124,6 @@ class Sweep {
   void Destroy(const std::string& name, const Destroyed& destroy,
                const std::function<typename Pointer::pointer()>& create) {
     Pointer object;
-    int last = 0;
     Each(
         "destroy " + name,
         [&] {
@@ -132,10 +131,7 @@ class Sweep {
           CheckErrno(object == nullptr ? errno : 0, "create ", name);
         },
         [&] {
-          int error = destroy(object.get());
-          // The copy of the answer has failed, behind the object's end.
-          error = error == ENOENT && last == EFAULT ? 0 : error;
-          last = error;
+          const int error = destroy(object.get());
           if (error == 0) {
             static_cast<void>(object.release());
           }

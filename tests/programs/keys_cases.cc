@@ -244,6 +244,38 @@ class Cases {
         }
       }
     }
+    CrossDead(sets);
+  }
+
+  // Keys that are none, or none any more, whatever rights, domain and bounds
+  // were.
+  void CrossDead(const std::vector<unsigned int>& sets) {
+    for (const State state : DeadStates()) {
+      for (const Domain domain : {Domain::kSame, Domain::kOther}) {
+        for (const Range& range : CrossRanges(base_.op)) {
+          for (const unsigned int access : {sets.front(), sets.back()}) {
+            Add([&](Case* one) {
+              one->state = state;
+              one->domain = domain;
+              one->range = range;
+              one->access = access;
+            });
+          }
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<State> DeadStates() const {
+    if (base_.kind == Kind::kNull) {
+      return {};
+    }
+    if (!IsWindow(base_.kind)) {
+      return {State::kIndex, State::kDeregistered};
+    }
+    return {
+        State::kDeregistered, State::kNotBound, State::kRebound,
+        base_.kind == Kind::kWindow1 ? State::kUnbound : State::kInvalidated};
   }
 
   template <typename Change>

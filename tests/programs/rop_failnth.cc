@@ -100,7 +100,9 @@ class Objects {
     sweep_.Query("poll", [&] {
       ibv_wc wc{};
       errno = 0;
-      return ibv_poll_cq(cq.get(), 1, &wc) < 0 ? errno : 0;
+      const int count = ibv_poll_cq(cq.get(), 1, &wc);
+      Check(count >= 0 || errno != 0, "ibv_poll_cq fails without an errno");
+      return count < 0 ? errno : 0;
     });
   }
 

@@ -131,6 +131,7 @@ int SlownessOf(const Options& options) {
       break;
     case 1:
       munmap(memory, kFuzzMemory / 2);
+      std::this_thread::sleep_for(std::chrono::milliseconds(Below(100)));
       break;
     case 2:
       if (fork() == 0) {

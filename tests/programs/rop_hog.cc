@@ -2,11 +2,12 @@
 // Opens a lot of everything and transfers for ever on all QPs, in both
 // directions, until it is killed or its peer is gone: for tests of what the
 // kernel cleans up, and of what must not disturb anybody. Every message is
-// verified. Prints "running" once data flows. With --peer-may-die its work
-// requests must end as they should when the peer's program has died: with one
-// QP on a link without other traffic in the time to the point; or before that,
-// if the port fails meanwhile, as the peer's modules go with its program.
-// Otherwise an error or an event of a queue is a failure.
+// verified. Prints "running" once data flows, and after each SIGUSR1 "all go
+// on" once each of its QPs has sent and received another message. With
+// --peer-may-die its work requests must end as they should when the peer's
+// program has died: with one QP on a link without other traffic in the time to
+// the point; or before that, if the port fails meanwhile, as the peer's modules
+// go with its program. Otherwise an error or an event of a queue is a failure.
 #include <infiniband/verbs.h>
 #include <poll.h>
 
@@ -14,6 +15,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -42,6 +44,8 @@ constexpr int kStretch = 16;
 constexpr int kQuietMs = 50;
 constexpr size_t kIdleMrs = 16;
 constexpr size_t kPage = 4096;  // as far apart as messages begin in a pattern
+
+volatile std::sig_atomic_t asked = 0;  // by a signal, whether all goes on
 
 class Hog {
  public:
@@ -110,6 +114,7 @@ class Hog {
           return;
         }
       }
+      Answer();
       const uint64_t before = messages;
       messages += static_cast<uint64_t>(count);
       if (before < qps_.size() && messages >= qps_.size()) {
@@ -122,6 +127,25 @@ class Hog {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  // Somebody has asked: a message in each direction of each queue pair from
+  // then on.
+  void Answer() {
+    if (asked != 0) {
+      asked = 0;
+      asked_ = true;
+      for (Flow& flow : flows_) {
+        flow.has_sent = flow.has_received = false;
+      }
+    }
+    if (asked_ &&
+        std::all_of(flows_.begin(), flows_.end(), [](const Flow& flow) {
+          return flow.has_sent && flow.has_received;
+        })) {
+      asked_ = false;
+      std::cout << "all go on\n" << std::flush;
+    }
+  }
 
   // The peer's queue pairs are destroyed, and nobody answers: each queue pair
   // has one RETRY_EXC_ERR when its time is over, and flushes what is left.
@@ -218,10 +242,12 @@ class Hog {
     Flow& flow = flows_.at(qp);
     if (wc.opcode == IBV_WC_RECV) {
       Verify(wc);
+      flow.has_received = true;
       --flow.posted_receives;
       Receive(qp);
     } else {
       flow.answered = Clock::now();
+      flow.has_sent = true;
       --flow.posted_sends;
       Send(qp);
     }
@@ -238,6 +264,8 @@ class Hog {
     int posted_receives = 0;
     Clock::time_point answered;  // the last of the sends
     bool failed = false;
+    bool has_sent = false;  // since somebody asked
+    bool has_received = false;
   };
 
   [[nodiscard]] const uint8_t* Bytes(bool mine, uint64_t qp,
@@ -285,6 +313,7 @@ class Hog {
   CqPtr cq_;
   std::vector<QpPtr> qps_;
   bool port_failed_ = false;
+  bool asked_ = false;
 };
 
 void Run(Side& side) {
@@ -297,6 +326,7 @@ void Run(Side& side) {
 }  // namespace ropcie
 
 int main(int argc, char** argv) {
+  std::signal(SIGUSR1, [](int) { ropcie::asked = 1; });
   return ropcie::RunProgram(
       argc, argv, "traffic on many QPs until someone kills it", ropcie::Run);
 }

@@ -32,6 +32,11 @@ retry() {
 	done
 }
 
+# loses_tasks: contexts are refused here, for which Linux loses tasks; see the lab's count-leaks.
+loses_tasks() {
+	touch /run/lost-tasks
+}
+
 # hears PATTERN: a line of the kernel log has it.
 hears() {
 	grep -q "$1" <<<"$(dmesg)"

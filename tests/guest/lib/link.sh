@@ -179,13 +179,15 @@ nvme_over() {
 	if [ "$NODE" = 2 ]; then
 		connect
 		before=$(rdma_bytes "$RDMA_DEV")
-		disk_io "$disk" --rw=randrw --bs=4k --iodepth=32 --size=8m --time_based --runtime=17 &
+		disk_io "$disk" --rw=randrw --bs=4k --iodepth=32 --size=8m --time_based --runtime=$((patience * 17 / 60)) &
 		io=$!
 		retry "$patience" has_more_bytes_than $((before + (4 << 20))) || fail "fio does nothing"
 	fi
 	lab-barrier busy
 	[ "$NODE" != "$who" ] || "$@"
+	lab-barrier disturbed
 	if [ "$NODE" = 2 ]; then
+		! ended "$io" || fail "fio was over before $* was"
 		wait "$io" || fail "fio over $*"
 		disconnect
 	fi

@@ -79,6 +79,13 @@ start_io() {
 	kill -0 "$io" || fail "fio ended before its time: $(<"$io_log")"
 }
 
+# end_io: before its time; all that it has read was right.
+end_io() {
+	kill -INT "$io" || fail "fio has ended: $(<"$io_log")"
+	wait "$io" || true
+	! grep -E 'verify: |verify failed' "$io_log" || fail "fio has read other data than it wrote"
+}
+
 # expect_end WHAT GOOD: fio waits for the kernel's last answer, which is GOOD (1) or
 # an error (0).
 expect_end() {

@@ -108,9 +108,10 @@ has_more_bytes_than() {
 	[ "$(rdma_bytes "$RDMA_DEV")" -gt "$1" ]
 }
 
-# It has begun, or ended instead.
-hog_began() {
-	grep -q '^running' "$hog_log" || ! kill -0 "$hog" 2>/dev/null
+# hog_says LINE BEFORE: each of its sides on this node has, since there were so many of such
+# lines; or it has ended instead.
+hog_says() {
+	[ "$(grep -c "^$1" "$hog_log")" -ge $(($2 + hog_sides)) ] || ended "$hog"
 }
 
 # start_hog QPS [OPTION...]: a program with traffic, which has begun; its peer may die.
@@ -123,7 +124,8 @@ start_strict_hog() {
 	: >"$hog_log"
 	rop_hog --qps "$@" --timeout $((2 * patience)) >"$hog_log" 2>&1 &
 	hog=$!
-	retry "$patience" hog_began || true
+	hog_sides=$((NODES == 1 ? 2 : NODE == 1 ? NODES - 1 : 1))
+	retry "$patience" hog_says running 0 || true
 	grep -q '^running' "$hog_log" || fail "rop_hog does not run: $(<"$hog_log")"
 }
 
@@ -149,20 +151,23 @@ end_hog() {
 	fi
 }
 
-# expect_traffic WHEN: of the program that start_hog has started.
+# expect_traffic WHEN: of the program that start_hog has started, on each of its queue pairs
+# and in both directions.
 expect_traffic() {
 	local before
 
-	before=$(rdma_bytes "$RDMA_DEV")
-	retry "$patience" has_more_bytes_than "$before" ||
-		fail "the traffic stands still after $1: $(<"$hog_log")"
-	kill -0 "$hog" || fail "the traffic ended with $1: $(<"$hog_log")"
+	before=$(grep -c '^all go on' "$hog_log") || true
+	# shellcheck disable=SC2046 # several
+	kill -USR1 "$hog" $(pgrep -P "$hog") || fail "the traffic has ended before $1: $(<"$hog_log")"
+	retry "$patience" hog_says 'all go on' "$before" ||
+		fail "some of the traffic stands still after $1: $(<"$hog_log")"
+	! ended "$hog" || fail "the traffic ended with $1: $(<"$hog_log")"
 }
 
 # start_bystander: a program with traffic between two nodes that nothing is to disturb: it
 # ends at the first error or event of a queue. It has what others leave of the processor.
 start_bystander() {
-	local hog hog_log=$bystander_log
+	local hog hog_sides hog_log=$bystander_log
 
 	start_strict_hog 2 --tcp-port 18900
 	renice -n 19 -p "$hog" >/dev/null
@@ -171,7 +176,7 @@ start_bystander() {
 
 # expect_bystander WHEN: it goes on. All the others have ended.
 expect_bystander() {
-	local hog=$bystander hog_log=$bystander_log
+	local hog=$bystander hog_sides=1 hog_log=$bystander_log
 
 	expect_traffic "$1"
 }

@@ -455,6 +455,28 @@ static void each_domain(struct each *each, struct keys_case one)
 	}
 }
 
+/* Keys that are none any more, or not yet: with all rights and none, domains and bounds. */
+static void each_dead(struct each *each, struct keys_case one,
+		      const struct bounds *ranges, size_t num)
+{
+	static const enum keys_state dead[] = { KEYS_STALE, KEYS_FRESH,
+						KEYS_INVALIDATED,
+						KEYS_DEREGISTERED };
+	size_t i, range, which;
+
+	for (i = 0; i < ARRAY_SIZE(dead); i++) {
+		one.state = dead[i];
+		for (range = 0; range < num; range++) {
+			set_range(&one, &ranges[range]);
+			for (which = 0; which < 4; which++) {
+				one.foreign = which & 1;
+				one.access = which & 2 ? KEYS_ALL_ACCESS : 0;
+				try(each, &one);
+			}
+		}
+	}
+}
+
 /*
  * Rights of the queue pair, of the region, domain and bounds, all with all. Of the
  * queue pair: what is asked for, all else, nothing, and all.
@@ -480,6 +502,8 @@ static void each_of_cross(struct each *each, struct keys_case one)
 			}
 		}
 	}
+	one.qp_access = KEYS_REMOTE_ACCESS;
+	each_dead(each, one, ranges, num);
 }
 
 static bool has_state(const struct keys_case *one)
