@@ -3,6 +3,7 @@
 // undoes it, again and again, or sleeps in it, and says "at STAGE" when it is
 // there. It is killed, or its device goes; then the call fails with EIO, and
 // what is left can be closed. Wants a device that reaches itself.
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 
 #include <cerrno>
@@ -45,7 +46,14 @@ class Stage {
     const std::map<std::string, std::function<int()>> calls = {
         {"open", [this] { return Open(); }},
         {"pd", [this] { return Pd(); }},
-        {"mr", [this] { return Mr(); }},
+        {"mr", [this] { return Mr(IBV_ACCESS_LOCAL_WRITE); }},
+        {"odp",
+         [this] { return Mr(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND); }},
+        {"mw", [this] { return Mw(); }},
+        {"dm", [this] { return Dm(); }},
+        {"xrc", [this] { return Xrc(); }},
+        {"srq", [this] { return Srq(); }},
+        {"ah", [this] { return Ah(); }},
         {"cq", [this] { return Cq(); }},
         {"qp", [this] { return Qp(0); }},
         {"init", [this] { return Qp(1); }},
@@ -83,10 +91,49 @@ class Stage {
     return pd == nullptr ? errno : ibv_dealloc_pd(pd);
   }
 
-  int Mr() {
-    ibv_mr* const mr = ibv_reg_mr_iova2(device_.pd.get(), arena_.At(0), kMemory,
-                                        0, IBV_ACCESS_LOCAL_WRITE);
+  int Mr(unsigned int access) {
+    ibv_mr* const mr =
+        ibv_reg_mr_iova2(device_.pd.get(), arena_.At(0), kMemory, 0, access);
     return mr == nullptr ? errno : ibv_dereg_mr(mr);
+  }
+
+  [[nodiscard]] int Mw() const {
+    ibv_mw* const mw = ibv_alloc_mw(device_.pd.get(), IBV_MW_TYPE_2);
+    return mw == nullptr ? errno : ibv_dealloc_mw(mw);
+  }
+
+  [[nodiscard]] int Dm() const {
+    ibv_alloc_dm_attr attr{};
+    attr.length = kMessage;
+    ibv_dm* const dm = ibv_alloc_dm(device_.context.get(), &attr);
+    return dm == nullptr ? errno : ibv_free_dm(dm);
+  }
+
+  [[nodiscard]] int Xrc() const {
+    ibv_xrcd_init_attr init{};
+    init.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    init.fd = -1;
+    init.oflags = O_CREAT;
+    ibv_xrcd* const xrcd = ibv_open_xrcd(device_.context.get(), &init);
+    return xrcd == nullptr ? errno : ibv_close_xrcd(xrcd);
+  }
+
+  [[nodiscard]] int Srq() const {
+    ibv_srq_init_attr init{};
+    init.attr = {.max_wr = 1000, .max_sge = 1, .srq_limit = 0};
+    ibv_srq* const srq = ibv_create_srq(device_.pd.get(), &init);
+    return srq == nullptr ? errno : ibv_destroy_srq(srq);
+  }
+
+  [[nodiscard]] int Ah() const {
+    ibv_ah_attr attr{};
+    attr.is_global = 1;
+    attr.port_num = Device::kPort;
+    attr.grh.dgid = device_.gid;
+    attr.grh.sgid_index = device_.gid_index;
+    attr.grh.hop_limit = 1;
+    ibv_ah* const ah = ibv_create_ah(device_.pd.get(), &attr);
+    return ah == nullptr ? errno : ibv_destroy_ah(ah);
   }
 
   int Cq() {

@@ -189,7 +189,7 @@ end_bystander() {
 }
 
 # Calls of a program's life, in its order, and those in which it sleeps: rop_stage.
-stages=(open pd mr cq qp init rtr rts post poll event async)
+stages=(open pd mr odp mw dm xrc srq ah cq qp init rtr rts post poll event async)
 
 # at_stage STAGE: its program is there, or has ended instead.
 at_stage() {
