@@ -33,9 +33,12 @@ int ropcie_inline_init(struct ropcie_inline_ring *ring, struct ibv_pd *pd,
 		goto destroy_lock;
 	}
 
-	/* A fork() must not copy-on-write pages away from the device. */
+	/*
+	 * A fork() must not copy-on-write pages away from the device. That fails for want
+	 * of memory only, which madvise(2) calls EAGAIN.
+	 */
 	if (madvise(ring->map, length, MADV_DONTFORK)) {
-		ret = errno;
+		ret = ENOMEM;
 		goto unmap;
 	}
 

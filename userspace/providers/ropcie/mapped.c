@@ -31,12 +31,13 @@ int ropcie_map_rings(struct ibv_context *context,
 		    context->cmd_fd, (off_t)resp->mmap_offset);
 	if (addr == MAP_FAILED)
 		return errno;
-	/* A child has no business with the parent's queues. */
+	/*
+	 * A child has no business with the parent's queues. Only for want of memory that
+	 * fails, which madvise(2) calls EAGAIN.
+	 */
 	if (madvise(addr, resp->mmap_length, MADV_DONTFORK)) {
-		int ret = errno;
-
 		munmap(addr, resp->mmap_length);
-		return ret;
+		return ENOMEM;
 	}
 	map->addr = addr;
 	map->length = resp->mmap_length;
