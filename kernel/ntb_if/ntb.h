@@ -41,7 +41,9 @@ enum {
  * @memory_in: bytes of the inbound one that shows the own memory
  * @memory_open: it may show it now
  * @reached: the peer may still write to @buf
- * @told: how often it has been looked at since it was told that this node is down
+ * @told: it has been told that this node is down
+ * @answers: looks since then that would have seen its answer
+ * @looks: looks since then, or without
  * @msg: words as the peer's messages have brought them; written by events,
  *	which ntb.ko serialises
  * @msg_low: low halves of words whose high halves have yet to come
@@ -65,7 +67,9 @@ struct ropcie_ntb_peer {
 	resource_size_t memory_in;
 	bool memory_open;
 	bool reached;
-	u32 told;
+	bool told;
+	u32 answers;
+	u32 looks;
 	u32 msg[ROPCIE_NTB_WORDS];
 	u16 msg_low[ROPCIE_NTB_WORDS];
 };
@@ -129,6 +133,7 @@ int ropcie_ntb_publish(struct ropcie_peer *peer,
 void ropcie_ntb_read_words(struct ropcie_peer *peer,
 			   struct ropcie_link_words *words);
 u64 ropcie_ntb_peer_dma(struct ropcie_ntb_peer *np);
+bool ropcie_ntb_msg_waits(struct ropcie_ntb *port);
 void ropcie_ntb_msg_event(struct ropcie_ntb *port);
 
 #endif /* ROPCIE_NTB_IF_NTB_H */

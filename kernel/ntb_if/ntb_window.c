@@ -15,18 +15,16 @@
 
 #include "ntb.h"
 
-/* How long at least, and how often, it is looked whether peers have let go. */
-#define ROPCIE_RELEASE_MS 1000
-#define ROPCIE_RELEASE_LOOK_MS 10
-
 /*
- * Looks after which a peer that was told something has said what it has to say. Not time:
- * its message waits for this processor, which may have been stopped.
+ * It is looked whether peers have let go so many times in a heartbeat, or less often when
+ * that is short. Looks count, not time: this node may have been stopped.
  */
-static u32 looks_for_answer(void)
-{
-	return 3 * ropcie_heartbeat_ms / ROPCIE_RELEASE_LOOK_MS + 1;
-}
+#define RELEASE_LOOKS_PER_HEARTBEAT 10
+#define RELEASE_LOOK_LEAST_MS 20
+/* After so many looks a peer that was told something has said what it has to say. */
+#define RELEASE_LOOKS_FOR_ANSWER (3 * RELEASE_LOOKS_PER_HEARTBEAT)
+/* So many without an answer are enough, before it was told and after. */
+#define RELEASE_LOOKS_MOST (5 * RELEASE_LOOKS_PER_HEARTBEAT)
 
 static int out_window(const struct ropcie_ntb_peer *np)
 {
@@ -268,31 +266,37 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 }
 
 /*
- * Who is up, or comes up, with this node acknowledges its epoch; who has heard that it is
- * down clears its words first. One that does not say so may be stopped in a copy.
+ * Who is up with this node acknowledges its epoch, and has told it so before; who has heard
+ * that it is down clears its words first. One that does not say so may be stopped in a copy.
  */
 static bool has_let_go(struct ropcie_ntb_peer *np, struct ropcie_peer *peer)
 {
 	struct ropcie_link_words words;
 
+	/* What it has said may wait in a register for a processor that is stopped. */
+	if (!ropcie_ntb_msg_waits(np->port))
+		np->answers++;
 	ropcie_ntb_read_words(peer, &words);
 	return !words.w[ROPCIE_LW_MAGIC] ||
-	       (np->told > looks_for_answer() && !words.w[ROPCIE_LW_ACK]);
+	       (np->told && np->answers > RELEASE_LOOKS_FOR_ANSWER &&
+		!words.w[ROPCIE_LW_ACK]);
 }
 
-/* Return: it writes no more. Its work has ended, so the words stay as they are. */
+/* Return: there is nothing to wait for any more; np->reached says why. */
 static bool await_peer(struct ropcie_ntb_peer *np, struct ropcie_peer *peer)
 {
-	if (has_let_go(np, peer))
+	if (has_let_go(np, peer)) {
+		np->reached = false;
 		return true;
-	if (np->told) {
-		np->told++;
-	} else if (!ropcie_ntb_publish(peer, &peer->link.own)) {
-		/* The first time may have found its message register full. */
-		peer->adapter->backend->notify(peer);
-		np->told = 1;
 	}
-	return false;
+	/* Its work has ended, so the words stay. The first time its register was full. */
+	if (!np->told && !ropcie_ntb_publish(peer, &peer->link.own)) {
+		peer->adapter->backend->notify(peer);
+		np->told = true;
+		np->answers = 0;
+		np->looks = 0;
+	}
+	return ++np->looks > RELEASE_LOOKS_MOST;
 }
 
 /**
@@ -304,27 +308,29 @@ static bool await_peer(struct ropcie_ntb_peer *np, struct ropcie_peer *peer)
 void ropcie_ntb_await_release(struct ropcie_ntb *port)
 {
 	struct ropcie_peer **peers = port->adapter->peer + 1;
-	u32 most = max_t(u32, ROPCIE_RELEASE_MS, 5 * ropcie_heartbeat_ms);
-	unsigned long end = jiffies + msecs_to_jiffies(most);
-	u32 i, looks = 0;
-	bool reached;
+	u32 ms = max_t(u32, RELEASE_LOOK_LEAST_MS,
+		       ropcie_heartbeat_ms / RELEASE_LOOKS_PER_HEARTBEAT);
+	u64 waits = 0;
+	u32 i;
 
 	for (i = 0; i < port->npeers; i++) {
-		port->peer[i].reached = port->sender_translates && peers[i]->in;
-		port->peer[i].told = 0;
+		struct ropcie_ntb_peer *np = &port->peer[i];
+
+		np->reached = port->sender_translates && peers[i]->in;
+		np->told = false;
+		np->answers = 0;
+		np->looks = 0;
+		if (np->reached)
+			waits |= BIT_ULL(i);
 	}
 	for (;;) {
-		reached = false;
-		for (i = 0; i < port->npeers; i++) {
-			struct ropcie_ntb_peer *np = &port->peer[i];
-
-			np->reached = np->reached && !await_peer(np, peers[i]);
-			reached |= np->reached;
-		}
-		if (!reached || (++looks > 2 * looks_for_answer() &&
-				 time_after(jiffies, end)))
+		for (i = 0; i < port->npeers; i++)
+			if ((waits & BIT_ULL(i)) &&
+			    await_peer(&port->peer[i], peers[i]))
+				waits &= ~BIT_ULL(i);
+		if (!waits)
 			return;
-		msleep(ROPCIE_RELEASE_LOOK_MS);
+		msleep(ms);
 	}
 }
 

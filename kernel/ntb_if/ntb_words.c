@@ -188,6 +188,16 @@ static void msg_received(struct ropcie_ntb *port, int pidx, u32 msg)
 }
 
 /**
+ * ropcie_ntb_msg_waits() - has a message come that nobody has taken yet?
+ * @port: port
+ */
+bool ropcie_ntb_msg_waits(struct ropcie_ntb *port)
+{
+	return port->use_msg &&
+	       (ntb_msg_read_sts(port->ntb) & ntb_msg_inbits(port->ntb));
+}
+
+/**
  * ropcie_ntb_msg_event() - take messages out of their registers
  * @port: port; interrupts are off
  */

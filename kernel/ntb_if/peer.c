@@ -437,6 +437,7 @@ static u32 peer_prepare(struct ropcie_peer *peer)
 static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 {
 	const struct ropcie_backend *backend = peer->adapter->backend;
+	int unsaid = 0;
 
 	lockdep_assert_held(&peer->mutex);
 	if (todo & ROPCIE_LINK_DO_LOST)
@@ -447,10 +448,11 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 	if (todo & ROPCIE_LINK_DO_PREPARE)
 		todo |= peer_prepare(peer);
 	if (todo & ROPCIE_LINK_DO_PUBLISH)
-		backend->publish(peer, &peer->link.own);
+		unsaid = backend->publish(peer, &peer->link.own);
 	if (todo & ROPCIE_LINK_DO_NOTIFY)
 		backend->notify(peer);
-	if ((todo & ROPCIE_LINK_DO_UP) && peer_connect(peer))
+	/* Who is not known to write is thought to have let go: see the backend. */
+	if ((todo & ROPCIE_LINK_DO_UP) && (unsaid || peer_connect(peer)))
 		peer_carry_out(peer, ropcie_link_kill(&peer->link, now_ms()));
 	if (todo & ROPCIE_LINK_DO_REFUSE)
 		peer_refuse(peer,
@@ -544,7 +546,6 @@ static void peer_work(struct work_struct *work)
 void ropcie_peer_start(struct ropcie_peer *peer)
 {
 	peer->error = 0;
-	peer->window_error = 0;
 	ropcie_peer_kick(peer);
 }
 
@@ -559,6 +560,7 @@ void ropcie_peer_stop(struct ropcie_peer *peer)
 	if (peer->link_ready)
 		peer_kill(peer);
 	peer->link_ready = false;
+	peer->window_error = 0;
 	mutex_unlock(&peer->mutex);
 }
 
