@@ -388,15 +388,12 @@ static void qp_reset(struct ropcie_qp *qp)
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR);
 	spin_lock_irqsave(&qp->sq_lock, flags);
 	ropcie_req_init(&qp->req, qp->sq_ring, qp->req.size, qp->req.stride);
-	ropcie_uring_reset(&qp->sq_uring);
 	spin_unlock_irqrestore(&qp->sq_lock, flags);
 	spin_lock_irqsave(&qp->rq.post_lock, flags);
 	qp->rq.head = 0;
 	qp->rq.tail = 0;
 	qp->holds = false;
 	qp->last_wqe_due = false;
-	ropcie_uring_reset(&qp->rq.uring);
-	ropcie_uring_want_call(&qp->rq.uring, false);
 	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
 	memset(&qp->rsp, 0, sizeof(qp->rsp));
 	if (ropcie_is_xrc_target(qp))
@@ -416,6 +413,20 @@ static void qp_reset(struct ropcie_qp *qp)
 		ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), ropcie_wc_qp(qp));
 	if (qp->ibqp.recv_cq)
 		ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), ropcie_wc_qp(qp));
+}
+
+/* Mapped queues begin anew, which the process knows. */
+static void reset_rings(struct ropcie_qp *qp)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&qp->sq_lock, flags);
+	ropcie_uring_reset(&qp->sq_uring);
+	spin_unlock_irqrestore(&qp->sq_lock, flags);
+	spin_lock_irqsave(&qp->rq.post_lock, flags);
+	ropcie_uring_reset(&qp->rq.uring);
+	ropcie_uring_want_call(&qp->rq.uring, false);
+	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
 }
 
 static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
@@ -619,6 +630,7 @@ static int modify_locked(struct ropcie_qp *qp, struct ib_qp_attr *attr,
 		return ret;
 	if (next == IB_QPS_RESET) {
 		qp_reset(qp);
+		reset_rings(qp);
 		return 0;
 	}
 	if (mask & IB_QP_AV) {
@@ -694,6 +706,12 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	struct ropcie_qp *qp = to_rqp(ibqp);
 	struct ropcie_dev *dev = qp->dev;
 
+	/*
+	 * A process whose device goes may still post. It sees no queue that is empty and
+	 * yet full, as one of which only the kernel's indices are reset would be.
+	 */
+	ropcie_uring_end(&qp->sq_uring);
+	ropcie_uring_end(&qp->rq.uring);
 	mutex_lock(&qp->mutex);
 	qp_reset(qp);
 	mutex_unlock(&qp->mutex);
@@ -713,6 +731,7 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	mutex_lock(&dev->qp_mutex);
 	rest_wc_name(dev, qp->wc_name);
 	mutex_unlock(&dev->qp_mutex);
+	/* Once more: whoever ran it may have asked for calls since. */
 	ropcie_uring_end(&qp->sq_uring);
 	ropcie_uring_end(&qp->rq.uring);
 	/* Older kernels let netlink look at it until this has returned. */
