@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 1 --link loopback
+# lab-alone: yes
 #
 # Every call of the control path, with each allocation and each copy between the process
 # and the kernel failing in turn: rop_failnth, with queues that the process maps and with
@@ -47,11 +48,16 @@ for mapped in 1 0; do
 	ROPCIE_MAPPED_QUEUES=$mapped rop_failnth </tmp/go >"$LAB_OUT/fail-nth" 2>&1 &
 	program=$!
 	exec 6>/tmp/go
-	retry 3000 over || fail "no end: $(<"$LAB_OUT/fail-nth")"
+	retry 2000 over || fail "no end: $(<"$LAB_OUT/fail-nth")"
 	expect_traffic "failures of others' calls"
 	if grep -qx "done" "$LAB_OUT/fail-nth"; then
 		# The one that the program itself has open.
 		left=$(objects_of_program "$program" | grep -v '^pd: ') || true
+		# A queue pair that is not mapped has a region for inline data, which libropcie
+		# keeps where it did not hear that the queue pair is gone.
+		lost=$(sed -n 's/.*; \([0-9]*\) objects lost with the answer$/\1/p' "$LAB_OUT/fail-nth")
+		[ $mapped = 1 ] || [ "$(grep -c '^mr: ' <<<"$left")" -gt "$lost" ] ||
+			left=$(grep -v '^mr: ' <<<"$left") || true
 		[ -z "$left" ] || fail "left behind:"$'\n'"$left"
 		[ "$(objects_of_program "$program" | grep -c '^pd: ')" = 1 ] || fail "PDs are left: $(objects_of_program "$program")"
 	fi

@@ -124,6 +124,7 @@ class Sweep {
   void Destroy(const std::string& name, const Destroyed& destroy,
                const std::function<typename Pointer::pointer()>& create) {
     Pointer object;
+    int last = 0;
     Each(
         "destroy " + name,
         [&] {
@@ -131,7 +132,14 @@ class Sweep {
           CheckErrno(object == nullptr ? errno : 0, "create ", name);
         },
         [&] {
-          const int error = destroy(object.get());
+          int error = destroy(object.get());
+          // The copy of the answer has failed, behind the object's end;
+          // libropcie still has its part, as it cannot know.
+          if (error == ENOENT && last == EFAULT) {
+            error = 0;
+            ++lost_;
+          }
+          last = error;
           if (error == 0) {
             static_cast<void>(object.release());
           }
@@ -148,7 +156,8 @@ class Sweep {
   // At the end of all.
   void Report() const {
     std::cout << injected_ << " failures in " << calls_ << " calls, of which "
-              << told_ << " were told\n";
+              << told_ << " were told; " << lost_
+              << " objects lost with the answer\n";
     Check(injected_ > calls_, "hardly anything has failed");
     Check(wrong_ == 0, wrong_, " failures have an errno that does not say so");
   }
@@ -161,6 +170,7 @@ class Sweep {
   int injected_ = 0;
   int told_ = 0;
   int wrong_ = 0;
+  int lost_ = 0;
 
   static constexpr int kMost = 5000;  // of one call; none has so many
 };

@@ -39,7 +39,6 @@ static struct {
 	int resize_error;
 	bool resize_late;
 	uint32_t dereg_failures;
-	int destroy_error;
 } fake;
 
 #define RING_MEMORY 0x100000
@@ -99,21 +98,6 @@ void fake_fail_resize(int error, bool late)
 void fake_fail_deregs(uint32_t times)
 {
 	fake.dereg_failures = times;
-}
-
-void fake_lose_answer_of_destroy(void)
-{
-	fake.destroy_error = EFAULT;
-}
-
-/* What was destroyed without an answer is not there any more. */
-static int destroy(void)
-{
-	int error = fake.destroy_error;
-
-	if (error == EFAULT)
-		fake.destroy_error = ENOENT;
-	return error;
 }
 
 static int failure(void)
@@ -263,7 +247,7 @@ int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 int ibv_cmd_destroy_qp(struct ibv_qp *qp)
 {
-	return destroy();
+	return 0;
 }
 
 int ibv_cmd_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
@@ -505,7 +489,7 @@ int ibv_cmd_resize_cq(struct ibv_cq *cq, int cqe, struct ibv_resize_cq *cmd,
 
 int ibv_cmd_destroy_cq(struct ibv_cq *cq)
 {
-	return destroy();
+	return 0;
 }
 
 int ibv_cmd_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)

@@ -68,12 +68,6 @@ void fake_fail_resize(int error, bool late);
 /* So many times, regions can not be deregistered. */
 void fake_fail_deregs(uint32_t times);
 
-/*
- * A QP or CQ that is destroyed from now on is gone, but the process hears only that the
- * answer could not be copied, and of any further call that there is none.
- */
-void fake_lose_answer_of_destroy(void);
-
 /* Doorbells and polls return EIO from now on. */
 void fake_lose_device(void);
 

@@ -111,16 +111,6 @@ TEST_F(SendQueue, GivesItsMemoryBackThoughTheKernelIsShortOfSome) {
   EXPECT_EQ(fake_regions(), 1) << "that of the other queue pair";
 }
 
-TEST_F(SendQueue, IsGoneWhenItIsDestroyedAgainBecauseTheAnswerWasLost) {
-  ibv_qp* qp = Create(IBV_QPT_RC, kInline);
-  ASSERT_NE(qp, nullptr);
-  fake_lose_answer_of_destroy();
-  EXPECT_EQ(ropcie_destroy_qp(qp), EFAULT);
-  EXPECT_EQ(fake_regions(), 2);
-  EXPECT_EQ(ropcie_destroy_qp(qp), 0);
-  EXPECT_EQ(fake_regions(), 1);
-}
-
 TEST_F(SendQueue, RegistersNothingWithoutInlineData) {
   const int before = fake_regions();
   ibv_qp* qp = Create(IBV_QPT_RC, 0);

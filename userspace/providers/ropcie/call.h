@@ -27,15 +27,6 @@ static inline bool ropcie_call_again(int error)
 	       error == EFAULT;
 }
 
-/*
- * Is an object gone for which this has come of the call to destroy it? One whose answer
- * could not be copied (EFAULT) has no handle any more when it is destroyed again.
- */
-static inline bool ropcie_is_gone(int error)
-{
-	return !error || error == ENOENT;
-}
-
 /* The kernel looks at the send queue. */
 int ropcie_call_for_sends(struct ibv_qp *qp);
 

@@ -374,8 +374,7 @@ int ropcie_destroy_cq(struct ibv_cq *cq)
 {
 	int ret = ibv_cmd_destroy_cq(cq);
 
-	if (!ropcie_is_gone(ret))
-		return ret;
-	free_cq(to_rcq(cq));
-	return 0;
+	if (!ret)
+		free_cq(to_rcq(cq));
+	return ret;
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "call.h"
 #include "ropcie.h"
 
 struct create_srq_resp {
@@ -139,7 +138,7 @@ int ropcie_destroy_srq(struct ibv_srq *srq)
 {
 	int ret = ibv_cmd_destroy_srq(srq);
 
-	if (!ropcie_is_gone(ret))
+	if (ret)
 		return ret;
 	ropcie_unmap(&to_rsrq(srq)->map);
 	pthread_mutex_destroy(&to_rsrq(srq)->lock);
