@@ -291,8 +291,9 @@ unspoil() {
 	[ "$(spoilt)" -gt "$spoilt_before" ] || fail "no doorbell was spoilt: $*"
 }
 
-# expect_prompt HOW: in the ping-pong of rop_events nobody waited for longer than a lost
-# doorbell may cost, 50 ms for each message of a round, and what a busy machine adds.
+# expect_prompt HOW: in the ping-pong of rop_events a round did not take longer, on the
+# average, than lost doorbells may cost, 50 ms for each of its two messages, and what a busy
+# machine adds.
 expect_prompt() {
 	local us
 

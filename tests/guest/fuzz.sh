@@ -5,10 +5,9 @@
 #
 # Hostile processes (rop_fuzz), between two ends that hand records over and between two
 # that send them through lanes; arguments are given to it, and a seed unless they have
-# one, which it prints. Memory that the kernel
-# has not filled itself can be told from what comes back: its arguments have slabs and
-# pages filled when they are freed, and not again (Debian: zeroed) when they are
-# allocated. Afterwards nothing of them is left, and the device works.
+# one. Memory that the kernel has not filled itself can be told from what comes back: its
+# arguments have slabs and pages filled when they are freed, and not again (Debian: zeroed)
+# when they are allocated. Afterwards nothing of them is left, and the device works.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
@@ -55,9 +54,11 @@ fuzz() {
 }
 
 [[ " $* " == *" --seed "* ]] || set -- "$@" --seed $((RANDOM + 1))
+echo "rop_fuzz $*"
 fuzz "hostile processes" "$@"
 echo N >$hand_over
 fuzz "hostile processes, through lanes" "$@"
+echo Y >$hand_over
 
 # Where the kernel can, what it asks for in their name is refused now and then.
 for fault in failslab fail_page_alloc fail_usercopy; do

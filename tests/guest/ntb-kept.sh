@@ -17,82 +17,95 @@ kept="may still write to its window: the [0-9]* KiB of memory behind it are not 
 none="no inbound window of "
 tracing=/sys/kernel/tracing
 
-# is_silent PINGS
 is_silent() {
-	! ping -q -n -c "$1" -i0.3 -W1 10.77.0.2 >/dev/null
+	! ping -q -n -c3 -i0.3 -W1 10.77.0.2 >/dev/null
+}
+
+# watch FUNCTION: its calls are counted from now on.
+watch() {
+	[ -e $tracing/trace ] || mount -t tracefs none $tracing
+	echo "p:call $1" >$tracing/kprobe_events || fail "this kernel has no kprobe events"
+	echo >$tracing/trace
+	echo 1 >$tracing/events/kprobes/call/enable
+}
+
+calls() {
+	grep -c ' call: ' $tracing/trace || true
+}
+
+unwatch() {
+	echo 0 >$tracing/events/kprobes/call/enable
+	echo >$tracing/kprobe_events
 }
 
 start() {
 	# The peer that stands still is not the hardware's to notice.
 	hardware family=idt timeout_ms=600000
 	meet hardware
-	# shellcheck disable=SC2119
-	load_ropcie
+	load_ropcie "${@:2}"
 	reach_peers "$1"
-}
-
-# How often the window was asked for.
-tries() {
-	grep -c "ropcie_ntb_open" $tracing/trace || true
 }
 
 for module in ib_uverbs rdma_ucm ib_umad; do
 	modprobe $module
 done
 dmesg -C
-start "up"
+# A goodbye is repeated for five heartbeats.
+start "up" heartbeat_ms=1000 heartbeat_limit_ms=60000
 [ "$NODE" != 1 ] || unload_ropcie
 meet gone
 ! hears "$kept" || fail "node 2 has let go, and the memory is kept"
-# shellcheck disable=SC2119
-[ "$NODE" != 1 ] || load_ropcie
+[ "$NODE" != 1 ] || load_ropcie heartbeat_ms=1000 heartbeat_limit_ms=60000
 reach_peers "node 1 is back"
 pass "memory that the peer has let go of"
 
 # The goodbye finds a message register full, and is said again.
 meet short
 if [ "$NODE" = 2 ]; then
-	lab-pause 1.5 || fail "the lab does not pause"
+	lab-pause 6 || fail "the lab does not pause"
 else
-	retry "$patience" is_silent 1 || fail "node 2 does not stand still"
+	sleep 0.5
+	watch ropcie_ntb_publish
 	unload_ropcie
+	said=$(calls)
+	unwatch
+	! hears "$kept" || fail "node 2 stood still for a moment, and the memory is kept"
+	# Besides heartbeats.
+	[ "$said" -ge 10 ] || fail "node 2 stood still, and the goodbye is said $said times"
 fi
 meet short-over
-! hears "$kept" || fail "node 2 stood still for a moment, and the memory is kept"
-# shellcheck disable=SC2119
-[ "$NODE" != 1 ] || load_ropcie
-reach_peers "node 1 is back again"
-pass "memory that the peer lets go of late"
+[ "$NODE" != 2 ] || unload_ropcie
+meet both-gone
+load_ropcie
+reach_peers "up again"
+pass "memory that the peer lets go of late: the goodbye was said ${said:-0} times"
 
 meet pausing
 if [ "$NODE" = 2 ]; then
 	# Longer, and the kernel takes it for a lockup of its own.
 	lab-pause 15 || fail "the lab does not pause"
 else
-	retry "$patience" is_silent 3 || fail "node 2 does not stand still"
+	retry "$patience" is_silent || fail "node 2 does not stand still"
 	unload_ropcie
 	hears "$kept" || fail "node 2 stands still, and the kernel log does not say that the memory is kept"
 fi
 meet unloaded
 if [ "$NODE" = 1 ]; then
 	dmesg -C
-	[ -e $tracing/trace ] || mount -t tracefs none $tracing
 	load ropcie_ntb_if
-	echo "p:open ropcie_ntb_open" >$tracing/kprobe_events || fail "this kernel has no kprobe events"
-	echo 1 >$tracing/events/kprobes/open/enable
+	watch ropcie_ntb_open
 	for module in ropcie_bus ropcie_device ropcie; do
 		load $module
 	done
 	retry "$patience" hears "$none" || fail "a window that is not there is not missed"
 	SECONDS=0
-	before=$(tries)
+	before=$(calls)
 	sleep 5
-	count=$(($(tries) - before))
+	count=$(($(calls) - before))
 	[[ $count -ge 2 && $count -le $((SECONDS + 2)) ]] ||
 		fail "a window that is not there is tried $count times in $SECONDS s"
 	[ "$(grep -c "$none" <<<"$(dmesg)")" = 1 ] || fail "more than once, the log says: $none"
-	echo 0 >$tracing/events/kprobes/open/enable
-	echo >$tracing/kprobe_events
+	unwatch
 fi
 meet tried
 unload_ropcie

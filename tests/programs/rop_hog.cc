@@ -3,7 +3,8 @@
 // directions, until it is killed or its peer is gone: for tests of what the
 // kernel cleans up, and of what must not disturb anybody. Every message is
 // verified. Prints "running" once data flows, and after each SIGUSR1 "all go
-// on" once each of its QPs has sent and received another message. With
+// on" once each of its QPs has sent and received messages that were posted
+// since. With
 // --peer-may-die its work requests must end as they should when the peer's
 // program has died: with one QP on a link without other traffic in the time to
 // the point; or before that, if the port fails meanwhile, as the peer's modules
@@ -135,12 +136,13 @@ class Hog {
       asked = 0;
       asked_ = true;
       for (Flow& flow : flows_) {
-        flow.has_sent = flow.has_received = false;
+        flow.sent_since = flow.received_since = 0;
       }
     }
     if (asked_ &&
         std::all_of(flows_.begin(), flows_.end(), [](const Flow& flow) {
-          return flow.has_sent && flow.has_received;
+          return flow.sent_since > kOutstanding &&
+                 flow.received_since > kOutstanding;
         })) {
       asked_ = false;
       std::cout << "all go on\n" << std::flush;
@@ -242,12 +244,12 @@ class Hog {
     Flow& flow = flows_.at(qp);
     if (wc.opcode == IBV_WC_RECV) {
       Verify(wc);
-      flow.has_received = true;
+      ++flow.received_since;
       --flow.posted_receives;
       Receive(qp);
     } else {
       flow.answered = Clock::now();
-      flow.has_sent = true;
+      ++flow.sent_since;
       --flow.posted_sends;
       Send(qp);
     }
@@ -264,8 +266,8 @@ class Hog {
     int posted_receives = 0;
     Clock::time_point answered;  // the last of the sends
     bool failed = false;
-    bool has_sent = false;  // since somebody asked
-    bool has_received = false;
+    int sent_since = 0;  // somebody asked
+    int received_since = 0;
   };
 
   [[nodiscard]] const uint8_t* Bytes(bool mine, uint64_t qp,

@@ -178,10 +178,10 @@ nvme_over() {
 	lab-barrier target
 	if [ "$NODE" = 2 ]; then
 		connect
-		before=$(rdma_bytes "$RDMA_DEV")
+		before=$(disk_requests)
 		disk_io "$disk" --rw=randrw --bs=4k --iodepth=32 --size=8m --time_based --runtime=$((patience * 17 / 60)) &
 		io=$!
-		retry "$patience" has_more_bytes_than $((before + (4 << 20))) || fail "fio does nothing"
+		retry "$patience" disk_has_done_more_than $((before + 1000)) || fail "fio does nothing"
 	fi
 	lab-barrier busy
 	[ "$NODE" != "$who" ] || "$@"

@@ -79,11 +79,20 @@ start_io() {
 	kill -0 "$io" || fail "fio ended before its time: $(<"$io_log")"
 }
 
-# end_io: before its time; all that it has read was right.
+# What the host has read and written; with more than one path to a disk each has its own.
+disk_requests() {
+	awk '{ sum += $1 + $5 } END { print sum }' /sys/block/nvme*/stat
+}
+
+disk_has_done_more_than() {
+	[ "$(disk_requests)" -gt "$1" ]
+}
+
+# end_io: before its time; all that it has read was right, and nothing has failed.
 end_io() {
 	kill -INT "$io" || fail "fio has ended: $(<"$io_log")"
 	wait "$io" || true
-	! grep -E 'verify: |verify failed' "$io_log" || fail "fio has read other data than it wrote"
+	! grep -E 'verify: |verify failed|io_u error|err=' "$io_log" || fail "fio has met an error: $(<"$io_log")"
 }
 
 # expect_end WHAT GOOD: fio waits for the kernel's last answer, which is GOOD (1) or

@@ -125,8 +125,8 @@ start_strict_hog() {
 	rop_hog --qps "$@" --timeout $((2 * patience)) >"$hog_log" 2>&1 &
 	hog=$!
 	hog_sides=$((NODES == 1 ? 2 : NODE == 1 ? NODES - 1 : 1))
-	retry "$patience" hog_says running 0 || true
-	grep -q '^running' "$hog_log" || fail "rop_hog does not run: $(<"$hog_log")"
+	retry "$patience" hog_says running 0 || fail "rop_hog does not run: $(<"$hog_log")"
+	! ended "$hog" || fail "rop_hog has ended: $(<"$hog_log")"
 }
 
 # kill_hog: true if it lived until now; what it received was right. The bystander lives on.

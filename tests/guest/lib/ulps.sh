@@ -16,15 +16,6 @@ start_ulps() {
 	lab-barrier ulps
 }
 
-# What the host has read and written; with more than one path to a disk each has its own.
-disk_requests() {
-	awk '{ sum += $1 + $5 } END { print sum }' /sys/block/nvme*/stat
-}
-
-disk_has_done_more_than() {
-	[ "$(disk_requests)" -gt "$1" ]
-}
-
 # expect_ulps WHEN: they go on.
 expect_ulps() {
 	local before
