@@ -53,6 +53,8 @@ Options ParseOptions(int argc, char** argv, const std::string& description) {
                "rop_faults: it is the device that goes, not the link");
   app.add_flag("--port-stays", options.port_stays,
                "rop_faults: other peers keep the port active");
+  app.add_flag("--stands-still", options.stands_still,
+               "rop_faults: it is this node that is not heard");
 
   try {
     app.parse(argc, argv);

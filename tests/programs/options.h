@@ -31,6 +31,7 @@ struct Options {
   bool peer_may_die = false;
   bool loses_device = false;  // rop_faults: not the link, but its own device
   bool port_stays = false;    // rop_faults: there are other peers
+  bool stands_still = false;  // rop_faults: it is this node that is not heard
 };
 
 // Exits with a message on a wrong option (status 2) and on --help (0).

@@ -86,6 +86,7 @@ lose() {
 	local turn test others=()
 
 	[ "$NODES" = 2 ] || [ "$NODE" = "${4:-1}" ] || others=(--port-stays)
+	[ "$1" != pause ] || [ "$NODE" != "${4:-1}" ] || others+=(--stands-still)
 	rop_faults --rounds "$3" "${others[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
 	for ((turn = 1; turn <= (NODE == ${4:-1} ? $3 : 0); turn++)); do
