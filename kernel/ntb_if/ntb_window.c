@@ -269,13 +269,11 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
  * Who is up with this node acknowledges its epoch, and has told it so before; who has heard
  * that it is down clears its words first. One that does not say so may be stopped in a copy.
  */
-static bool has_let_go(struct ropcie_ntb_peer *np, struct ropcie_peer *peer)
+static bool has_let_go(const struct ropcie_ntb_peer *np,
+		       struct ropcie_peer *peer)
 {
 	struct ropcie_link_words words;
 
-	/* What it has said may wait in a register for a processor that is stopped. */
-	if (!ropcie_ntb_msg_waits(np->port))
-		np->answers++;
 	ropcie_ntb_read_words(peer, &words);
 	return !words.w[ROPCIE_LW_MAGIC] ||
 	       (np->told && np->answers > RELEASE_LOOKS_FOR_ANSWER &&
@@ -285,6 +283,9 @@ static bool has_let_go(struct ropcie_ntb_peer *np, struct ropcie_peer *peer)
 /* Return: there is nothing to wait for any more; np->reached says why. */
 static bool await_peer(struct ropcie_ntb_peer *np, struct ropcie_peer *peer)
 {
+	/* What it has said may wait in a register for a processor that is stopped. */
+	if (!ropcie_ntb_msg_waits(np->port))
+		np->answers++;
 	if (has_let_go(np, peer)) {
 		np->reached = false;
 		return true;

@@ -7,8 +7,8 @@
 # TURNS times, while all have traffic with each other, but where it is looked whether their
 # processors have rest. That of nodes 2 and 3 is right and goes on undisturbed, not a byte
 # of theirs changes that node 1 has no right to (rop_guarded), their logs say who it is and
-# what it did, not more often than they should. Afterwards node 1 comes back as a good peer, and the others take it, without
-# reloading anything.
+# what it did, not more often than they should. Afterwards node 1 comes back as a good peer,
+# and the others take it, without reloading anything.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/modules.sh

@@ -4,11 +4,11 @@
 // kernel cleans up, and of what must not disturb anybody. Every message is
 // verified. Prints "running" once data flows, and after each SIGUSR1 "all go
 // on" once each of its QPs has sent and received messages that were posted
-// since. With
-// --peer-may-die its work requests must end as they should when the peer's
-// program has died: with one QP on a link without other traffic in the time to
-// the point; or before that, if the port fails meanwhile, as the peer's modules
-// go with its program. Otherwise an error or an event of a queue is a failure.
+// since. With --peer-may-die its work requests must end as they should when the
+// peer's program has died: with one QP on a link without other traffic in the
+// time to the point; or before that, if the port fails meanwhile, as the peer's
+// modules go with its program. Otherwise an error or an event of a queue is a
+// failure.
 #include <infiniband/verbs.h>
 #include <poll.h>
 
@@ -129,8 +129,8 @@ class Hog {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Somebody has asked: a message in each direction of each queue pair from
-  // then on.
+  // Somebody has asked: messages that were posted since, in each direction of
+  // each queue pair.
   void Answer() {
     if (asked != 0) {
       asked = 0;
