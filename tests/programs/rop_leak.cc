@@ -262,12 +262,7 @@ void Datagrams(Side& side, const Device& device) {
   const QpPtr qp = CreateQp(device, send_cq.get(), recv_cq.get(), &config);
   ToRtsUd(qp.get(), kQkey);
   const QpAddress peer = side.channel.Exchange(AddressOf(device, qp.get()));
-  ibv_ah_attr to{};
-  to.is_global = 1;
-  to.port_num = Device::kPort;
-  to.grh.dgid = peer.gid;
-  to.grh.sgid_index = device.gid_index;
-  to.grh.hop_limit = 1;
+  ibv_ah_attr to = AddressTo(device, peer.gid);
   const AhPtr ah(ibv_create_ah(device.pd.get(), &to));
   CheckErrno(ah == nullptr ? errno : 0, "ibv_create_ah");
   Memory memory(device);

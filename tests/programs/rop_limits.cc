@@ -158,11 +158,7 @@ void Counts(Limits& at) {
     CountCase<MwPtr>(at, "max_mw", attr.max_mw, attr.max_mw,
                      [&] { return ibv_alloc_mw(pd, IBV_MW_TYPE_1); });
   }
-  ibv_ah_attr address{};
-  address.is_global = 1;
-  address.grh.dgid = at.device.gid;
-  address.grh.sgid_index = at.device.gid_index;
-  address.port_num = Device::kPort;
+  ibv_ah_attr address = AddressTo(at.device, at.device.gid);
   CountCase<AhPtr>(at, "max_ah", attr.max_ah, 5 * kSample,
                    [&] { return ibv_create_ah(pd, &address); });
 }

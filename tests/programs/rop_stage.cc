@@ -126,12 +126,7 @@ class Stage {
   }
 
   [[nodiscard]] int Ah() const {
-    ibv_ah_attr attr{};
-    attr.is_global = 1;
-    attr.port_num = Device::kPort;
-    attr.grh.dgid = device_.gid;
-    attr.grh.sgid_index = device_.gid_index;
-    attr.grh.hop_limit = 1;
+    ibv_ah_attr attr = AddressTo(device_, device_.gid);
     ibv_ah* const ah = ibv_create_ah(device_.pd.get(), &attr);
     return ah == nullptr ? errno : ibv_destroy_ah(ah);
   }

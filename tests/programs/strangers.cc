@@ -145,16 +145,6 @@ bool NothingComes(ibv_cq* cq) {
   return true;
 }
 
-ibv_ah_attr AddressTo(const Device& device, const ibv_gid& gid) {
-  ibv_ah_attr attr{};
-  attr.is_global = 1;
-  attr.port_num = Device::kPort;
-  attr.grh.dgid = gid;
-  attr.grh.sgid_index = device.gid_index;
-  attr.grh.hop_limit = 64;
-  return attr;
-}
-
 AhPtr CreateAh(const Device& device, const ibv_gid& gid) {
   ibv_ah_attr attr = AddressTo(device, gid);
   AhPtr ah(ibv_create_ah(device.pd.get(), &attr));

@@ -160,7 +160,6 @@ std::string Next(ibv_cq* cq);
 // Waits for a moment for what is not to come.
 bool NothingComes(ibv_cq* cq);
 
-ibv_ah_attr AddressTo(const Device& device, const ibv_gid& gid);
 AhPtr CreateAh(const Device& device, const ibv_gid& gid);
 XrcdPtr OpenXrcd(const Device& device, int fd);
 SrqPtr CreateXrcSrq(const Device& device, ibv_xrcd* xrcd, ibv_cq* cq);

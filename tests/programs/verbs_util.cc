@@ -165,6 +165,16 @@ void ToInit(ibv_qp* qp, const QpConfig& config) {
              "modify QP to INIT");
 }
 
+ibv_ah_attr AddressTo(const Device& device, const ibv_gid& gid) {
+  ibv_ah_attr attr{};
+  attr.is_global = 1;
+  attr.port_num = Device::kPort;
+  attr.grh.dgid = gid;
+  attr.grh.sgid_index = device.gid_index;
+  attr.grh.hop_limit = 64;
+  return attr;
+}
+
 ibv_qp_attr RtrAttr(const Device& device, const QpAddress& peer,
                     const QpConfig& config) {
   ibv_qp_attr attr{};

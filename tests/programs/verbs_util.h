@@ -95,6 +95,9 @@ MrPtr RegisterMr(const Device& device, void* start, size_t length,
 QpPtr CreateQp(const Device& device, ibv_cq* send_cq, ibv_cq* recv_cq,
                QpConfig* config);
 
+// For datagrams to a GID, from the device's own.
+ibv_ah_attr AddressTo(const Device& device, const ibv_gid& gid);
+
 QpAddress AddressOf(const Device& device, const ibv_qp* qp);
 void ToInit(ibv_qp* qp, const QpConfig& config);
 ibv_qp_attr RtrAttr(const Device& device, const QpAddress& peer,
