@@ -61,7 +61,7 @@ static inline u32 ropcie_uring_ready(const struct ropcie_uring *ring)
 /* Where the process's index stands: a hint, it may say what it likes. */
 static inline u32 ropcie_uring_posted(const struct ropcie_uring *ring)
 {
-	return READ_ONCE(ring->ctl->head);
+	return ring->ctl ? READ_ONCE(ring->ctl->head) : 0;
 }
 
 /**
@@ -98,11 +98,15 @@ static inline void ropcie_uring_want_call(const struct ropcie_uring *ring,
 		WRITE_ONCE(ring->ctl->wake, call);
 }
 
-/* The last that the process hears; its calls would tell it, but it makes few. */
-static inline void ropcie_uring_end(const struct ropcie_uring *ring)
+/*
+ * The last that the process hears; its calls would tell it, but it makes few. The
+ * kernel has no ring from here on.
+ */
+static inline void ropcie_uring_end(struct ropcie_uring *ring)
 {
 	if (ring->ctl)
 		WRITE_ONCE(ring->ctl->wake, ROPCIE_ABI_RING_GONE);
+	ring->ctl = NULL;
 }
 
 /* Entries that the kernel has filled and the process has not taken. */

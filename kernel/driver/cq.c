@@ -253,7 +253,7 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 		goto unlock;
 	ret = move_completions(cq, &new, cqe);
 	/* To a process that will not get the answer it is lost. */
-	if (!ret && new.shared)
+	if (!ret)
 		ropcie_uring_end(&new.uring);
 	destroy_ring(&new);
 unlock:
@@ -277,13 +277,12 @@ int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	unsigned long flags;
 
 	ropcie_pre_destroy_cq(ibcq);
-	if (cq->shared)
-		ropcie_uring_end(&cq->uring);
 	/* Older kernels let netlink look at it until this has returned. */
 	spin_lock_irqsave(&cq->lock, flags);
 	swap_rings(cq, &none);
 	cq->tail = cq->head;
 	spin_unlock_irqrestore(&cq->lock, flags);
+	ropcie_uring_end(&none.uring);
 	destroy_ring(&none);
 	atomic_dec(&to_rdev(ibcq->device)->num_cqs);
 	return 0;

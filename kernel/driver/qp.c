@@ -364,13 +364,31 @@ static void qp_disconnect(struct ropcie_qp *qp)
 	ropcie_mq_disconnect(&tx);
 }
 
-/* Back to an empty queue pair (IBTA 10.3.1.1). Under qp->mutex. */
-static void qp_reset(struct ropcie_qp *qp)
+/*
+ * A process whose device goes may still post: it is told before its queue is emptied,
+ * as one that only the kernel had emptied would look full. Under qp->lock.
+ */
+static void end_rings(struct ropcie_qp *qp)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&qp->sq_lock, flags);
+	ropcie_uring_end(&qp->sq_uring);
+	spin_unlock_irqrestore(&qp->sq_lock, flags);
+	spin_lock_irqsave(&qp->rq.post_lock, flags);
+	ropcie_uring_end(&qp->rq.uring);
+	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
+}
+
+/* Back to an empty queue pair (IBTA 10.3.1.1), or to none: @gone. Under qp->mutex. */
+static void qp_reset(struct ropcie_qp *qp, bool gone)
 {
 	unsigned long flags;
 
 	spin_lock_bh(&qp->lock);
 	WRITE_ONCE(qp->state, IB_QPS_RESET);
+	if (gone)
+		end_rings(qp);
 	spin_unlock_bh(&qp->lock);
 	/* Nobody arms the timer in RESET, or blocks when not connected. */
 	hrtimer_cancel(&qp->timer);
@@ -388,10 +406,13 @@ static void qp_reset(struct ropcie_qp *qp)
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR);
 	spin_lock_irqsave(&qp->sq_lock, flags);
 	ropcie_req_init(&qp->req, qp->sq_ring, qp->req.size, qp->req.stride);
+	ropcie_uring_reset(&qp->sq_uring);
 	spin_unlock_irqrestore(&qp->sq_lock, flags);
 	spin_lock_irqsave(&qp->rq.post_lock, flags);
 	qp->rq.head = 0;
 	qp->rq.tail = 0;
+	ropcie_uring_reset(&qp->rq.uring);
+	ropcie_uring_want_call(&qp->rq.uring, false);
 	qp->holds = false;
 	qp->last_wqe_due = false;
 	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
@@ -413,20 +434,6 @@ static void qp_reset(struct ropcie_qp *qp)
 		ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), ropcie_wc_qp(qp));
 	if (qp->ibqp.recv_cq)
 		ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), ropcie_wc_qp(qp));
-}
-
-/* Mapped queues begin anew, which the process knows. */
-static void reset_rings(struct ropcie_qp *qp)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&qp->sq_lock, flags);
-	ropcie_uring_reset(&qp->sq_uring);
-	spin_unlock_irqrestore(&qp->sq_lock, flags);
-	spin_lock_irqsave(&qp->rq.post_lock, flags);
-	ropcie_uring_reset(&qp->rq.uring);
-	ropcie_uring_want_call(&qp->rq.uring, false);
-	spin_unlock_irqrestore(&qp->rq.post_lock, flags);
 }
 
 static int check_attr(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
@@ -629,8 +636,7 @@ static int modify_locked(struct ropcie_qp *qp, struct ib_qp_attr *attr,
 	if (ret)
 		return ret;
 	if (next == IB_QPS_RESET) {
-		qp_reset(qp);
-		reset_rings(qp);
+		qp_reset(qp, false);
 		return 0;
 	}
 	if (mask & IB_QP_AV) {
@@ -706,14 +712,9 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	struct ropcie_qp *qp = to_rqp(ibqp);
 	struct ropcie_dev *dev = qp->dev;
 
-	/*
-	 * A process whose device goes may still post. It sees no queue that is empty and
-	 * yet full, as one of which only the kernel's indices are reset would be.
-	 */
-	ropcie_uring_end(&qp->sq_uring);
-	ropcie_uring_end(&qp->rq.uring);
+	/* Older kernels let netlink look at it until this has returned. */
 	mutex_lock(&qp->mutex);
-	qp_reset(qp);
+	qp_reset(qp, true);
 	mutex_unlock(&qp->mutex);
 
 	/* A target that may receive is among them: see xrc.c. */
@@ -731,14 +732,6 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	mutex_lock(&dev->qp_mutex);
 	rest_wc_name(dev, qp->wc_name);
 	mutex_unlock(&dev->qp_mutex);
-	/* Once more: whoever ran it may have asked for calls since. */
-	ropcie_uring_end(&qp->sq_uring);
-	ropcie_uring_end(&qp->rq.uring);
-	/* Older kernels let netlink look at it until this has returned. */
-	spin_lock_bh(&qp->lock);
-	qp->sq_uring.ctl = NULL;
-	qp->rq.uring.ctl = NULL;
-	spin_unlock_bh(&qp->lock);
 	free_queues(qp);
 	return 0;
 }

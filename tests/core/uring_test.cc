@@ -115,6 +115,22 @@ TEST_F(Uring, ResetEmptiesIt) {
   EXPECT_TRUE(ropcie_ring_publish(&process_));
 }
 
+// A process that posts when its queue goes is to see that, and no queue that is full.
+TEST_F(Uring, NothingIsSaidBehindTheEnd) {
+  Fill(1);
+  ropcie_ring_publish(&process_);
+  ropcie_uring_end(&kernel_);
+  ropcie_uring_want_call(&kernel_, true);
+  ropcie_uring_want_call(&kernel_, false);
+  ropcie_uring_release(&kernel_, 7);
+  ropcie_uring_reset(&kernel_);
+  ropcie_uring_end(&kernel_);
+  EXPECT_TRUE(ropcie_ring_gone(&process_));
+  EXPECT_EQ(ropcie_ring_used(&process_), 1);
+  EXPECT_EQ(ropcie_uring_ready(&kernel_), 0);
+  EXPECT_EQ(ropcie_uring_posted(&kernel_), 0);
+}
+
 TEST_F(Uring, WithoutARingNothingIsReady) {
   ropcie_uring none{};
   ropcie_uring_reset(&none);

@@ -131,7 +131,7 @@ enum ropcie_abi_notify {
  *	the events that the process asks for, &enum ropcie_abi_notify, before a
  *	full barrier and its last look at @head; the kernel writes 0 when it
  *	raises one. ROPCIE_ABI_RING_GONE is the last that the kernel writes: the
- *	queue is destroyed, or has been resized and has another ring.
+ *	queue is destroyed, or a CQ has been resized and has another ring.
  * @reserved1: as @reserved0
  *
  * Entry n is at (n modulo size) * stride of the ring. Both indices are 0 after
