@@ -58,7 +58,6 @@ echo "rop_fuzz $*"
 fuzz "hostile processes" "$@"
 echo N >$hand_over
 fuzz "hostile processes, through lanes" "$@"
-echo Y >$hand_over
 
 # Where the kernel can, what it asks for in their name is refused now and then.
 for fault in failslab fail_page_alloc fail_usercopy; do

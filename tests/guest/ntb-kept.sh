@@ -18,7 +18,7 @@ none="no inbound window of "
 tracing=/sys/kernel/tracing
 
 is_silent() {
-	! ping -q -n -c3 -i0.3 -W1 10.77.0.2 >/dev/null
+	! ping -q -n -c1 -W0.5 10.77.0.2 >/dev/null
 }
 
 # watch FUNCTION: its calls are counted from now on.
@@ -62,9 +62,9 @@ pass "memory that the peer has let go of"
 # The goodbye finds a message register full, and is said again.
 meet short
 if [ "$NODE" = 2 ]; then
-	lab-pause 6 || fail "the lab does not pause"
+	lab-pause 5 || fail "the lab does not pause"
 else
-	sleep 0.5
+	retry "$patience" is_silent || fail "node 2 does not stand still"
 	watch ropcie_ntb_publish
 	unload_ropcie
 	said=$(calls)

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -137,7 +138,7 @@ class Sweep {
           // libropcie still has its part, as it cannot know.
           if (error == ENOENT && last == EFAULT) {
             error = 0;
-            ++lost_;
+            ++lost_[name];
           }
           last = error;
           if (error == 0) {
@@ -156,8 +157,10 @@ class Sweep {
   // At the end of all.
   void Report() const {
     std::cout << injected_ << " failures in " << calls_ << " calls, of which "
-              << told_ << " were told; " << lost_
-              << " objects lost with the answer\n";
+              << told_ << " were told\n";
+    for (const auto& [name, number] : lost_) {
+      std::cout << "lost with the answer: " << number << ' ' << name << '\n';
+    }
     Check(injected_ > calls_, "hardly anything has failed");
     Check(wrong_ == 0, wrong_, " failures have an errno that does not say so");
   }
@@ -170,7 +173,7 @@ class Sweep {
   int injected_ = 0;
   int told_ = 0;
   int wrong_ = 0;
-  int lost_ = 0;
+  std::map<std::string, int> lost_;
 
   static constexpr int kMost = 5000;  // of one call; none has so many
 };

@@ -56,7 +56,7 @@ Connection Links::ConnectDatagrams() {
   link.qp =
       CreateQp(device_, link.send_cq.get(), link.recv_cq.get(), &link.config);
   link.peer = side_.channel.Exchange(AddressOf(device_, link.qp.get()));
-  ibv_ah_attr attr = RtrAttr(device_, link.peer, link.config).ah_attr;
+  ibv_ah_attr attr = AddressTo(device_, link.peer.gid);
   ah_.reset(ibv_create_ah(device_.pd.get(), &attr));
   CheckErrno(ah_ == nullptr ? errno : 0, "ibv_create_ah");
   links_.push_back(std::move(link));

@@ -141,14 +141,9 @@ class Objects {
     });
   }
 
-  ibv_ah_attr Self() {
-    return RtrAttr(device_, {device_.gid, 0, 0, device_.port.active_mtu}, {})
-        .ah_attr;
-  }
-
   void Addresses() {
     sweep_.CreateAndDestroy<AhPtr>("AH", ibv_destroy_ah, [&] {
-      ibv_ah_attr attr = Self();
+      ibv_ah_attr attr = AddressTo(device_, device_.gid);
       return ibv_create_ah(device_.pd.get(), &attr);
     });
   }

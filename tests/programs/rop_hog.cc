@@ -130,7 +130,8 @@ class Hog {
   using Clock = std::chrono::steady_clock;
 
   // Somebody has asked: messages that were posted since, in each direction of
-  // each queue pair.
+  // each queue pair. Of those that come, kOutstanding may have been here, and as
+  // many posted by the peer, before.
   void Answer() {
     if (asked != 0) {
       asked = 0;
@@ -142,7 +143,7 @@ class Hog {
     if (asked_ &&
         std::all_of(flows_.begin(), flows_.end(), [](const Flow& flow) {
           return flow.sent_since > kOutstanding &&
-                 flow.received_since > kOutstanding;
+                 flow.received_since > 2 * kOutstanding;
         })) {
       asked_ = false;
       std::cout << "all go on\n" << std::flush;

@@ -185,11 +185,7 @@ ibv_qp_attr RtrAttr(const Device& device, const QpAddress& peer,
   attr.rq_psn = peer.psn;
   attr.max_dest_rd_atomic = config.rd_atomic;
   attr.min_rnr_timer = config.min_rnr_timer;
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.grh.dgid = peer.gid;
-  attr.ah_attr.grh.sgid_index = device.gid_index;
-  attr.ah_attr.grh.hop_limit = 64;
-  attr.ah_attr.port_num = Device::kPort;
+  attr.ah_attr = AddressTo(device, peer.gid);
   return attr;
 }
 

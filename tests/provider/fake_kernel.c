@@ -39,6 +39,7 @@ static struct {
 	int resize_error;
 	bool resize_late;
 	uint32_t dereg_failures;
+	int destroy_error;
 } fake;
 
 #define RING_MEMORY 0x100000
@@ -98,6 +99,11 @@ void fake_fail_resize(int error, bool late)
 void fake_fail_deregs(uint32_t times)
 {
 	fake.dereg_failures = times;
+}
+
+void fake_fail_destroy(int error)
+{
+	fake.destroy_error = error;
 }
 
 static int failure(void)
@@ -247,7 +253,7 @@ int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 int ibv_cmd_destroy_qp(struct ibv_qp *qp)
 {
-	return 0;
+	return fake.destroy_error;
 }
 
 int ibv_cmd_reg_mr(struct ibv_pd *pd, void *addr, size_t length,

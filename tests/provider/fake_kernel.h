@@ -68,6 +68,9 @@ void fake_fail_resize(int error, bool late);
 /* So many times, regions can not be deregistered. */
 void fake_fail_deregs(uint32_t times);
 
+/* QPs are not destroyed from now on, or that is not heard. */
+void fake_fail_destroy(int error);
+
 /* Doorbells and polls return EIO from now on. */
 void fake_lose_device(void);
 

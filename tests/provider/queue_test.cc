@@ -111,6 +111,20 @@ TEST_F(SendQueue, GivesItsMemoryBackThoughTheKernelIsShortOfSome) {
   EXPECT_EQ(fake_regions(), 1) << "that of the other queue pair";
 }
 
+// Its handle may be another QP's by now: ENOENT says nothing of it.
+TEST_F(SendQueue, StaysWhereItIsNotHeardThatItIsGone) {
+  ibv_qp* qp = Create(IBV_QPT_RC, kInline);
+  ASSERT_NE(qp, nullptr);
+  for (const int error : {EFAULT, ENOENT}) {
+    fake_fail_destroy(error);
+    EXPECT_EQ(ropcie_destroy_qp(qp), error);
+    EXPECT_EQ(fake_regions(), 2);
+  }
+  fake_fail_destroy(0);
+  EXPECT_EQ(ropcie_destroy_qp(qp), 0);
+  EXPECT_EQ(fake_regions(), 1);
+}
+
 TEST_F(SendQueue, RegistersNothingWithoutInlineData) {
   const int before = fake_regions();
   ibv_qp* qp = Create(IBV_QPT_RC, 0);
