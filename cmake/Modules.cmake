@@ -26,6 +26,10 @@ file(STRINGS ${kdir}/include/generated/utsrelease.h release REGEX UTS_RELEASE)
 string(REGEX REPLACE ".*\"(.*)\".*" "\\1" release ${release})
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" series ${release})
 message(STATUS "Kernel modules for ${release} (${kdir})")
+if(NOT KDIR AND NOT release STREQUAL running)
+  message(STATUS
+    "They do not load into the running kernel, ${running}: it wants linux-headers-${running}")
+endif()
 add_custom_target(
   modules ALL
   COMMAND ${CMAKE_SOURCE_DIR}/scripts/build-modules --kdir ${kdir} --out
