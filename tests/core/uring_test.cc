@@ -115,7 +115,8 @@ TEST_F(Uring, ResetEmptiesIt) {
   EXPECT_TRUE(ropcie_ring_publish(&process_));
 }
 
-// A process that posts when its queue goes is to see that, and no queue that is full.
+// A process that posts when its queue goes is to see that, and no queue that is
+// full.
 TEST_F(Uring, NothingIsSaidBehindTheEnd) {
   Fill(1);
   ropcie_ring_publish(&process_);

@@ -130,8 +130,8 @@ class Hog {
   using Clock = std::chrono::steady_clock;
 
   // Somebody has asked: messages that were posted since, in each direction of
-  // each queue pair. Of those that come, kOutstanding may have been here, and as
-  // many posted by the peer, before.
+  // each queue pair. Of those that come, kOutstanding may have been here, and
+  // as many posted by the peer, before.
   void Answer() {
     if (asked != 0) {
       asked = 0;
