@@ -38,7 +38,11 @@ static void assign_psn(struct ropcie_requester *req,
 	bool local = ropcie_op_is_local(wqe->op);
 
 	wqe->psn = req->next_psn;
-	wqe->npsn = local ? 0 : ropcie_num_psn(wqe->length, req->attr.frag);
+	/* A datagram is one record, or none: one that is too long only completes. */
+	if (wqe->op == ROPCIE_OP_DATAGRAM)
+		wqe->npsn = 1;
+	else
+		wqe->npsn = local ? 0 : ropcie_num_psn(wqe->length, req->attr.frag);
 	wqe->ssn = req->ssn;
 	req->ssn += !local;
 	req->next_psn = ropcie_psn_add(wqe->psn, wqe->npsn);
@@ -190,6 +194,23 @@ static struct ropcie_send_wqe *current_wqe(struct ropcie_requester *req)
 			return wqe;
 		req->next++;
 	}
+}
+
+void ropcie_req_drain(struct ropcie_requester *req, bool drain)
+{
+	const struct ropcie_send_wqe *wqe;
+
+	req->draining = drain;
+	if (!drain || req->fresh == req->tail)
+		return;
+	wqe = wqe_at(req, req->fresh - 1);
+	if (wqe->psn != req->max_psn || wqe->flags & ROPCIE_WR_DONE)
+		return;
+	/* It has its PSN, but had to wait: nothing of it was sent. */
+	req->fresh--;
+	req->next_psn = wqe->psn;
+	req->ssn = wqe->ssn;
+	req->local_error = ROPCIE_WC_SUCCESS;
 }
 
 /*

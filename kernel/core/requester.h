@@ -481,6 +481,15 @@ bool ropcie_req_flush(struct ropcie_requester *req,
  */
 void ropcie_req_resume(struct ropcie_requester *req);
 
+/**
+ * ropcie_req_drain() - begin no work request any more (SQD), or go on
+ * @req: requester
+ * @drain: the former
+ *
+ * One that could not be sent yet (its fence, or the other end's receives) has not begun.
+ */
+void ropcie_req_drain(struct ropcie_requester *req, bool drain);
+
 /*
  * Every work request that has been begun is done (SQD): also those that have to
  * be sent again.

@@ -402,10 +402,17 @@ void ropcie_rsp_fetched(struct ropcie_responder *rsp,
 }
 
 /* The next record of the answer to a READ or an atomic. */
+u32 ropcie_rsp_read_left(struct ropcie_responder *rsp)
+{
+	const struct ropcie_rsp_fetch *f = fetch_at(rsp, rsp->fetch_next);
+
+	return f->hdr.msg_len - f->off;
+}
+
 static void fetch_answer(struct ropcie_responder *rsp, struct ropcie_hdr *hdr)
 {
 	const struct ropcie_rsp_fetch *f = fetch_at(rsp, rsp->fetch_next);
-	u32 left = f->hdr.msg_len - f->off;
+	u32 left = ropcie_rsp_read_left(rsp);
 
 	if (f->hdr.op != ROPCIE_OP_READ) {
 		hdr->op = ROPCIE_OP_ATOMIC_RESP;

@@ -221,6 +221,14 @@ void ropcie_rsp_not_there(struct ropcie_responder *rsp);
 void ropcie_rsp_there(struct ropcie_responder *rsp);
 
 /**
+ * ropcie_rsp_read_left() - what is still to be sent of the answer to a READ
+ * @rsp: responder; ropcie_rsp_answer() has made a READ_RESP
+ *
+ * Return: bytes, those of this READ_RESP too.
+ */
+u32 ropcie_rsp_read_left(struct ropcie_responder *rsp);
+
+/**
  * ropcie_rsp_fail_read() - the READ to be answered next may not be, any more
  * @rsp: responder
  * @syndrome: fatal NAK to owe

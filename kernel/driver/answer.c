@@ -47,10 +47,11 @@ static int send_answer(struct ropcie_qp *qp, struct ropcie_hdr *hdr)
 			  ARRAY_SIZE(vec), &nvec);
 	if (n == source.length && unlikely(qp->place))
 		hold = ropcie_placement_choose_answer(qp, hdr);
-	/* All that the READ asked for will be needed, or its rest. */
+	/* All that the READ asked for will be needed. */
 	if (n != source.length)
-		ret = ropcie_odp_missing(qp, ROPCIE_RESPONDER, mr,
-					 source.addr + n, hdr->msg_len - n);
+		ret = ropcie_odp_missing(qp, ROPCIE_SOURCE, mr,
+					 source.addr + n,
+					 ropcie_rsp_read_left(&qp->rsp) - n);
 	else if (IS_ERR(hold))
 		ret = PTR_ERR(hold);
 	else if (hold)

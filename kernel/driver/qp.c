@@ -81,6 +81,7 @@ static void free_queues(struct ropcie_qp *qp)
 {
 	ropcie_rq_destroy(&qp->rq);
 	kfree(qp->held);
+	kfree(qp->full_until);
 	kvfree(qp->sq_ring);
 	kfree(qp->sq_uwqe);
 	ropcie_shared_put(qp->shared);
@@ -94,9 +95,12 @@ static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 	qp->sq_area = max_t(u32, cap->max_send_sge * sizeof(struct ropcie_sge),
 			    ALIGN(cap->max_inline_data, sizeof(u64)));
 	stride = sizeof(struct ropcie_send_wqe) + qp->sq_area;
-	/* Behind its list, a datagram has its destination. */
-	if (ropcie_is_ud(qp))
+	if (ropcie_is_ud(qp)) {
+		/* Behind its list, a datagram has its destination. */
 		stride = ALIGN(stride + sizeof(struct ropcie_av), sizeof(u64));
+		if (ropcie_ud_init(qp))
+			return -ENOMEM;
+	}
 	qp->sq_ring = kvcalloc(size, stride, ROPCIE_GFP_USER);
 	if (!qp->sq_ring)
 		return -ENOMEM;
@@ -109,12 +113,9 @@ static int alloc_queues(struct ropcie_qp *qp, const struct ib_qp_cap *cap)
 					       ROPCIE_MAX_SGE);
 	if (held)
 		qp->held = kzalloc(held, ROPCIE_GFP_USER);
-	if ((held && !qp->held) ||
-	    ropcie_rq_create(&qp->rq, cap->max_recv_wr, cap->max_recv_sge)) {
-		free_queues(qp);
+	if (held && !qp->held)
 		return -ENOMEM;
-	}
-	return 0;
+	return ropcie_rq_create(&qp->rq, cap->max_recv_wr, cap->max_recv_sge);
 }
 
 /* The rings of mapped queues. */
@@ -252,9 +253,7 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	hrtimer_init(&qp->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
 	qp->timer.function = ropcie_qp_timer;
 	ret = alloc_queues(qp, &init->cap);
-	if (ret)
-		return ret;
-	if (mapped)
+	if (!ret && mapped)
 		ret = map_queues(qp, udata);
 	if (!ret)
 		ret = ropcie_odp_init_qp(qp);
@@ -359,7 +358,7 @@ static void qp_disconnect(struct ropcie_qp *qp)
 	qp->connected = false;
 	tx = qp->tx;
 	memset(&qp->tx, 0, sizeof(qp->tx));
-	qp->full_peer = NULL;
+	ropcie_ud_forget_full(qp);
 	spin_unlock_bh(&qp->lock);
 	ropcie_mq_disconnect(&tx);
 }
@@ -432,7 +431,7 @@ static void qp_reset(struct ropcie_qp *qp, bool gone)
 	/* Those of an XRC target belong to the shared queue and stay. */
 	if (qp->ibqp.send_cq)
 		ropcie_cq_forget(to_rcq(qp->ibqp.send_cq), ropcie_wc_qp(qp));
-	if (qp->ibqp.recv_cq)
+	if (qp->ibqp.recv_cq && qp->ibqp.recv_cq != qp->ibqp.send_cq)
 		ropcie_cq_forget(to_rcq(qp->ibqp.recv_cq), ropcie_wc_qp(qp));
 }
 
@@ -601,7 +600,7 @@ static int enter_state(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 	if (qp->place)
 		qp->place->out.closed = qp->place->lost ||
 					qp->req.error || qp->req.local_error;
-	qp->req.draining = next == IB_QPS_SQD;
+	ropcie_req_drain(&qp->req, next == IB_QPS_SQD);
 	if (next != cur)
 		qp->sq_drained = false;
 	if (next == IB_QPS_ERR) {
@@ -636,7 +635,8 @@ static int modify_locked(struct ropcie_qp *qp, struct ib_qp_attr *attr,
 	if (ret)
 		return ret;
 	if (next == IB_QPS_RESET) {
-		qp_reset(qp, false);
+		if (cur != IB_QPS_RESET)
+			qp_reset(qp, false);
 		return 0;
 	}
 	if (mask & IB_QP_AV) {

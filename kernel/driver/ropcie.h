@@ -477,8 +477,14 @@ enum ropcie_qp_flag {
 	ROPCIE_QP_COMM_EST /* that event was raised */
 };
 
-/* For whom of a queue pair. */
-enum ropcie_side { ROPCIE_REQUESTER, ROPCIE_RESPONDER, ROPCIE_SIDES };
+/* For what of a queue pair. Each waits for memory by itself. */
+enum ropcie_side {
+	ROPCIE_REQUESTER, /* what it sends */
+	ROPCIE_SINK, /* where the answers to it go */
+	ROPCIE_RESPONDER, /* what a request goes to, and the beginning of a READ */
+	ROPCIE_SOURCE, /* the answers to READs */
+	ROPCIE_SIDES
+};
 
 /**
  * struct ropcie_page_in - memory that one side of a queue pair waits for (odp.c);
@@ -491,7 +497,7 @@ enum ropcie_side { ROPCIE_REQUESTER, ROPCIE_RESPONDER, ROPCIE_SIDES };
  * @num: pages to bring in
  * @busy: it is being done
  * @failed: the first page could not be brought in
- * @fetch: data that the requester asked for have to be asked for again then
+ * @fetch: ROPCIE_SINK: the data have to be asked for again then
  */
 struct ropcie_page_in {
 	struct work_struct work;
@@ -555,8 +561,8 @@ struct ropcie_paging {
  *	went, or nowhere
  * @connected: the queues are open, and @tx is set but for datagrams
  * @qkey: Q_Key of datagrams that arrive
- * @full_peer: datagrams: peer whose lane was full last, or NULL
- * @full_until: until when they wait for it, ns
+ * @full_until: datagrams: for each peer and the own node, until when one waits that
+ *	finds the lane to it full, ns; 0: the last one got through
  * @flags: bits of enum ropcie_qp_flag
  * @windows: of type 2B that it has bound; under dev->mr_lock
  * @ready: place on a work consumer's list
@@ -612,8 +618,7 @@ struct ropcie_qp {
 	struct ropcie_mq_tx tx;
 	bool connected;
 	u32 qkey;
-	const struct ropcie_peer *full_peer;
-	u64 full_until;
+	u64 *full_until;
 
 	unsigned long flags;
 	struct list_head windows;

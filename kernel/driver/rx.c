@@ -534,10 +534,10 @@ static bool response_data(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 		ropcie_req_placed(&qp->req, &rec->hdr, now);
 		return true;
 	}
-	ret = ropcie_place(qp, ROPCIE_REQUESTER, qp->ibqp.pd, at.wqe->sge,
+	ret = ropcie_place(qp, ROPCIE_SINK, qp->ibqp.pd, at.wqe->sge,
 			   at.wqe->num_sge, at.off, rec);
 	if (ret == -EINPROGRESS)
-		qp->paging->sides[ROPCIE_REQUESTER].fetch = true;
+		qp->paging->sides[ROPCIE_SINK].fetch = true;
 	else if (ret)
 		ropcie_req_fail(&qp->req, ROPCIE_WC_LOC_PROT_ERR);
 	else

@@ -141,25 +141,49 @@ static void forget_peer(struct ropcie_qp *qp)
 	qp->req.deadline = 0;
 }
 
+static u32 num_full(const struct ropcie_qp *qp)
+{
+	return ropcie_adapter_num_peers(qp->dev->adapter) + 1;
+}
+
+int ropcie_ud_init(struct ropcie_qp *qp)
+{
+	qp->full_until = kcalloc(num_full(qp), sizeof(*qp->full_until),
+				 ROPCIE_GFP_USER);
+	return qp->full_until ? 0 : -ENOMEM;
+}
+
+void ropcie_ud_forget_full(struct ropcie_qp *qp)
+{
+	if (qp->full_until)
+		memset(qp->full_until, 0, num_full(qp) * sizeof(*qp->full_until));
+}
+
+/* The own node comes behind the peers. */
+static u64 *full_until(struct ropcie_qp *qp, const struct ropcie_peer *peer)
+{
+	return &qp->full_until[ropcie_peer_is_self(peer) ?
+				       num_full(qp) - 1 :
+				       ropcie_peer_index(peer)];
+}
+
 /*
- * The lane is full. One peer that takes nothing must not hold up what goes to
+ * The lane is full. A peer that takes nothing must not hold up what goes to
  * others for long, so wait for it once, until a datagram gets through to it
  * again.
  */
 static int full(struct ropcie_qp *qp)
 {
-	u64 now = ktime_get_ns();
+	u64 *until = full_until(qp, qp->tx.peer), now = ktime_get_ns();
 
-	if (qp->full_peer != qp->tx.peer) {
-		qp->full_peer = qp->tx.peer;
-		qp->full_until = now + PATIENCE_NS;
-	}
-	if (now >= qp->full_until) {
+	if (!*until)
+		*until = now + PATIENCE_NS;
+	if (now >= *until) {
 		qp->req.deadline = 0;
 		ropcie_count(qp->counters, ROPCIE_TX_DATAGRAM_DROPS, 1);
 		return 0;
 	}
-	qp->req.deadline = qp->full_until; /* to be run again then */
+	qp->req.deadline = *until; /* to be run again then */
 	return -EAGAIN;
 }
 
@@ -202,8 +226,7 @@ int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
 	ret = ropcie_mq_send(&qp->tx, &rec->hdr, vec, nvec);
 	if (ret == -EAGAIN)
 		return full(qp);
-	if (qp->full_peer == qp->tx.peer)
-		qp->full_peer = NULL;
+	*full_until(qp, qp->tx.peer) = 0;
 	qp->req.deadline = 0;
 	if (ret)
 		forget_peer(qp);
@@ -213,8 +236,7 @@ int ropcie_ud_send(struct ropcie_qp *qp, const struct ropcie_req_rec *rec,
 void ropcie_ud_peer_down(struct ropcie_qp *qp, struct ropcie_peer *peer)
 {
 	spin_lock_bh(&qp->lock);
-	if (qp->full_peer == peer)
-		qp->full_peer = NULL;
+	*full_until(qp, peer) = 0;
 	if (qp->tx.peer == peer)
 		forget_peer(qp);
 	spin_unlock_bh(&qp->lock);
@@ -406,6 +428,7 @@ int ropcie_multicast_open(struct ropcie_dev *dev)
 	dev->multicast_mq.id = ropcie_mq_id(ROPCIE_MULTICAST_QPN,
 					    ROPCIE_MQ_REQUEST);
 	dev->multicast_mq.recv = rx_multicast;
+	dev->multicast_mq.for_many = true;
 	return ropcie_mq_open(dev->adapter, &dev->multicast_mq);
 }
 

@@ -33,6 +33,12 @@ void ropcie_ud_peer_down(struct ropcie_qp *qp, struct ropcie_peer *peer);
 int ropcie_ud_fill(struct ropcie_qp *qp, const struct ib_ud_wr *wr,
 		   struct ropcie_send_wqe *wqe);
 
+/* Before the first datagram of a queue pair. Return: 0 or -ENOMEM. */
+int ropcie_ud_init(struct ropcie_qp *qp);
+
+/* No lane is known to be full any more; also of queue pairs without datagrams. */
+void ropcie_ud_forget_full(struct ropcie_qp *qp);
+
 /* What goes before the payload of this datagram. */
 struct ropcie_vec ropcie_ud_header(const struct ropcie_qp *qp,
 				   const struct ropcie_send_wqe *wqe);

@@ -162,7 +162,7 @@ static void check_deadline(struct ropcie_qp *qp)
 	 * for again, with a deadline, when the memory has come: see odp.c.
 	 */
 	if (!qp->req.rnr_wait && qp->req.fetches &&
-	    qp->paging->sides[ROPCIE_REQUESTER].fetch) {
+	    qp->paging->sides[ROPCIE_SINK].fetch) {
 		qp->req.deadline = 0;
 		return;
 	}

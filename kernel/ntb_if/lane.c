@@ -474,16 +474,19 @@ bool ropcie_lane_pending(const struct ropcie_lane *lane)
 	return smp_load_acquire(&lane->rx_up) && ropcie_lane_peek(&lane->rx);
 }
 
-static void lane_deliver(struct ropcie_lane *lane, const struct ropcie_rec *rec)
+/* Return: how much of a batch's bytes it takes. */
+static u32 lane_deliver(struct ropcie_lane *lane, const struct ropcie_rec *rec)
 {
 	struct ropcie_mq *mq = lane_find_mq(lane, rec->hdr.mq);
 
 	lane->rx_records++;
 	lane->rx_bytes += rec->hdr.frag_len;
-	if (mq)
-		mq->recv(mq, lane->peer, rec);
-	else
+	if (!mq) {
 		lane->rx_unknown++;
+		return rec->hdr.frag_len;
+	}
+	mq->recv(mq, lane->peer, rec);
+	return mq->for_many ? ROPCIE_DRAIN_BYTES : rec->hdr.frag_len;
 }
 
 /* The consumer position has moved: does the peer's sender wait for that? */
@@ -523,10 +526,9 @@ u32 ropcie_lane_drain(struct ropcie_lane *lane)
 		ret = ropcie_lane_recv(&lane->rx, &rec);
 		if (ret <= 0)
 			break;
-		lane_deliver(lane, &rec);
+		bytes += lane_deliver(lane, &rec);
 		ropcie_lane_consume(&lane->rx, &rec);
 		records++;
-		bytes += rec.hdr.frag_len;
 	}
 	rcu_read_unlock();
 

@@ -36,6 +36,7 @@ struct ropcie_peer;
  *	sends when the caller has let go of his locks. ropcie_mq_close() waits for
  *	it as for @recv. May be NULL
  * @priv: the owner's
+ * @for_many: @recv copies a record many times: bottom halves are on again behind it
  *
  * Embedded in the owner's object.
  */
@@ -46,6 +47,7 @@ struct ropcie_mq {
 	bool (*take)(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		     const struct ropcie_rec *rec);
 	void *priv;
+	bool for_many;
 };
 
 /**

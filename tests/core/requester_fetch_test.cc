@@ -191,6 +191,19 @@ TEST_F(Fetch, FenceWaitsForFetchesAndForNothingElse) {
   EXPECT_EQ(Next(), ROPCIE_REQ_IDLE);
 }
 
+TEST_F(Fetch, FencedRequestThatWaitsDoesNotBeginWhileDraining) {
+  Read(1, 10);
+  Post(2, 10, ROPCIE_WR_FENCE, ROPCIE_OP_WRITE);
+  EXPECT_EQ(SendAll().size(), 1U);
+  ropcie_req_drain(&req_, true);
+  EXPECT_TRUE(Data(100, 10, true));
+  ExpectComplete(1);
+  EXPECT_TRUE(SendAll().empty());
+  EXPECT_TRUE(ropcie_req_drained(&req_));
+  ropcie_req_drain(&req_, false);
+  EXPECT_EQ(SendAll().size(), 1U);
+}
+
 TEST_F(Fetch, AtomicCarriesItsOperands) {
   Atomic(1, ROPCIE_OP_CAS);
   Atomic(2, ROPCIE_OP_FAA);

@@ -156,6 +156,23 @@ TEST_F(LocalOperations, AFenceWaitsForReads) {
   EXPECT_EQ(Next(), ROPCIE_REQ_WAIT);
 }
 
+TEST_F(LocalOperations, OneThatWaitsIsNotExecutedWhileDraining) {
+  GiveCredits();
+  Post(1, 10);
+  PostLocal(2, ROPCIE_LOCAL_INV);
+  SendAll();
+  EXPECT_EQ(Next(), ROPCIE_REQ_WAIT);
+  ropcie_req_drain(&req_, true);
+  Ack(100, 1, kManyCredits);
+  ExpectComplete(1);
+  EXPECT_EQ(Next(), ROPCIE_REQ_IDLE);
+  EXPECT_TRUE(ropcie_req_drained(&req_));
+  ropcie_req_drain(&req_, false);
+  Execute(2);
+  ropcie_req_drain(&req_, true);
+  ExpectComplete(2);
+}
+
 TEST_F(LocalOperations, OneThatFailsEndsTheQueueBehindItsPredecessors) {
   GiveCredits();
   Post(1, 10);

@@ -455,22 +455,57 @@ TEST_F(Requester, DrainingFinishesWhatWasBegun) {
   Post(2, 10);
   ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
   ropcie_req_sent(&req_, &rec_, now_);
-  req_.draining = true;
+  ropcie_req_drain(&req_, true);
   EXPECT_EQ(SendAll().size(), 2U);
   EXPECT_EQ(Next(), ROPCIE_REQ_IDLE);
   EXPECT_FALSE(ropcie_req_drained(&req_));
   Ack(102, 1, kManyCredits);
   ExpectComplete(1);
   EXPECT_TRUE(ropcie_req_drained(&req_));
-  req_.draining = false;
+  ropcie_req_drain(&req_, false);
   EXPECT_EQ(SendAll().size(), 1U);
+}
+
+// What was looked at, and had to wait, has not begun (IBTA 10.3.1.5).
+TEST_F(Requester, RequestThatCouldNotBeginIsNotBegunWhileDraining) {
+  Post(1, 10);
+  Post(2, 10);
+  EXPECT_EQ(SendAll().size(), 1U) << "there are no credits yet";
+  EXPECT_EQ(Next(), ROPCIE_REQ_WAIT);
+  ropcie_req_drain(&req_, true);
+  EXPECT_EQ(Next(), ROPCIE_REQ_IDLE);
+  Ack(100, 1, kManyCredits);
+  ExpectComplete(1);
+  EXPECT_TRUE(ropcie_req_drained(&req_));
+  EXPECT_EQ(Next(), ROPCIE_REQ_IDLE);
+  ropcie_req_drain(&req_, false);
+  const std::vector<ropcie_hdr> sent = SendAll();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].psn, 101U);
+  EXPECT_EQ(req_.ssn, 2U);
+  Ack(101, 2, kManyCredits);
+  ExpectComplete(2);
+}
+
+TEST_F(Requester, RequestThatCouldNotBeginIsLeftOutAlsoBehindARetry) {
+  Post(1, 10);
+  Post(2, 10);
+  SendAll();
+  Rnr(100);
+  ropcie_req_drain(&req_, true);
+  now_ = req_.deadline;
+  ropcie_req_timeout(&req_, now_, true);
+  EXPECT_EQ(SendAll().size(), 1U);
+  Ack(100, 1, kManyCredits);
+  ExpectComplete(1);
+  EXPECT_TRUE(ropcie_req_drained(&req_));
 }
 
 TEST_F(Requester, RequestThatWaitsForItsRetryIsNotDrained) {
   GiveCredits();
   Post(1, 10);
   SendAll();
-  req_.draining = true;
+  ropcie_req_drain(&req_, true);
   Rnr(100);
   EXPECT_FALSE(ropcie_req_drained(&req_));
   now_ = req_.deadline;

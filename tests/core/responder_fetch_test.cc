@@ -99,6 +99,9 @@ class FetchResponder : public testing::Test {
     EXPECT_TRUE(ropcie_rsp_owes(&rsp_));
     ropcie_hdr hdr{};
     ropcie_rsp_answer(&rsp_, 5, &hdr);
+    if (hdr.op == ROPCIE_OP_READ_RESP) {
+      left_ = ropcie_rsp_read_left(&rsp_);
+    }
     ropcie_rsp_answered(&rsp_, &hdr);
     ropcie_slot slot;
     ropcie_hdr decoded;
@@ -136,6 +139,7 @@ class FetchResponder : public testing::Test {
 
   ropcie_responder rsp_{};
   ropcie_rsp_place place_{};
+  uint32_t left_ = 0;
 };
 
 TEST_F(FetchResponder, WriteIsPlacedWhereItsFirstRecordSays) {
@@ -309,8 +313,11 @@ TEST_F(FetchResponder, ReadIsAnsweredInRecordsOfTheSizeAskedFor) {
   EXPECT_EQ(rsp_.epsn, 103U);
   EXPECT_EQ(rsp_.msn, 1U);
   ExpectData(100, 0, kFrag, ROPCIE_F_FIRST);
+  EXPECT_EQ(left_, 2 * kFrag + 1);
   ExpectData(101, kFrag, kFrag, 0);
+  EXPECT_EQ(left_, kFrag + 1);
   ExpectData(102, 2 * kFrag, 1, ROPCIE_F_LAST);
+  EXPECT_EQ(left_, 1U);
   EXPECT_FALSE(ropcie_rsp_owes(&rsp_));
   TakeRead(103, 0);
   ExpectData(103, 0, 0, ROPCIE_F_FIRST | ROPCIE_F_LAST);

@@ -95,6 +95,15 @@ TEST_F(UnreliableRequester, ResumesBehindAMessageThatBrokeOff) {
   ExpectComplete(3);
 }
 
+// It is not sent (IBTA C10-93.1.1), and must not keep what is behind it.
+TEST_F(UnreliableRequester, DatagramThatIsTooLongCompletes) {
+  Post(1, 2 * kFrag + 1, 0, ROPCIE_OP_DATAGRAM);
+  Post(2, 10, 0, ROPCIE_OP_DATAGRAM);
+  EXPECT_EQ(SendAll().size(), 2U);
+  ExpectComplete(1);
+  ExpectComplete(2);
+}
+
 TEST_F(UnreliableRequester, DatagramNamesItsOwnDestination) {
   ropcie_send_wqe* wqe = ropcie_req_slot(&req_);
   *wqe = {};

@@ -120,7 +120,7 @@ class Queue {
         if (input_->ConsumeIntegral<uint8_t>() == 0) {
           ropcie_req_fail(&req_, ROPCIE_WC_RETRY_EXC_ERR);
         } else {
-          req_.draining = input_->ConsumeBool();
+          ropcie_req_drain(&req_, input_->ConsumeBool());
         }
     }
   }

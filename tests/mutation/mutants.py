@@ -224,6 +224,13 @@ MUTANTS = (
            "if (ropcie_psn_diff(psn, req->psn) > 0)\n\t\tset_cursor(req, psn);", ""),
     Mutant("a queue that drains takes what is new", "requester.c",
            "if (req->draining)\n\t\t\t\treturn NULL;", ""),
+    Mutant("a queue that drains begins what had to wait", "requester.c",
+           "if (wqe->psn != req->max_psn || wqe->flags & ROPCIE_WR_DONE)", "if (true)"),
+    Mutant("a queue that drains forgets what was executed", "requester.c",
+           "if (wqe->psn != req->max_psn || wqe->flags & ROPCIE_WR_DONE)",
+           "if (wqe->psn != req->max_psn)"),
+    Mutant("a datagram that is too long keeps what is behind it", "requester.c",
+           "if (wqe->op == ROPCIE_OP_DATAGRAM)\n\t\twqe->npsn = 1;", "if (false)\n\t\twqe->npsn = 1;"),
     # States, polling, shared rings, datagrams.
     Mutant("attributes that are missing", "qp_state.c",
            "(mask & attrs->required) != attrs->required)", "false)"),

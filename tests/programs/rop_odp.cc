@@ -263,6 +263,19 @@ class Paging {
         .front();
   }
 
+  // With a WRITE of @written behind it, to @to, which must be flushed.
+  ibv_wc DoBefore(ibv_wr_opcode opcode, ibv_sge sge, const Target& peer,
+                  size_t offset, ibv_sge written, size_t to = 0) {
+    PostOneSided(*connection_, opcode, sge, peer, offset);
+    PostOneSided(*connection_, IBV_WR_RDMA_WRITE, written, peer, to);
+    const std::vector<ibv_wc> done =
+        WaitFor(connection_->send_cq.get(), 2, side_.options.timeout_s,
+                Text("operation ", int{opcode}, " and a WRITE"));
+    Check(done.at(1).status == IBV_WC_WR_FLUSH_ERR, "a WRITE behind: ",
+          ibv_wc_status_str(done.at(1).status));
+    return done.at(0);
+  }
+
   void Succeed(ibv_wr_opcode opcode, ibv_sge sge, const Target& peer,
                size_t offset) {
     CheckSuccess(Do(opcode, sge, peer, offset),
@@ -496,6 +509,18 @@ class Paging {
          IBV_WC_REM_ACCESS_ERR, "READ of a hole");
     Fail([&] { return Do(IBV_WR_RDMA_READ, none, peer, 0); },
          IBV_WC_LOC_PROT_ERR, "READ into a hole");
+    Fail(
+        [&] {
+          return DoBefore(IBV_WR_RDMA_READ, none, peer, 0,
+                          Sge(memory, mr, hole + kPage, 200));
+        },
+        IBV_WC_LOC_PROT_ERR, "READ into a hole, and WRITE from it");
+    Fail(
+        [&] {
+          return DoBefore(IBV_WR_RDMA_READ, there, peer, hole - 100, there,
+                          hole + kPage);
+        },
+        IBV_WC_REM_ACCESS_ERR, "READ with a hole, and WRITE to it");
     Fail(
         [&] {
           return Do(IBV_WR_ATOMIC_FETCH_AND_ADD, Sge(memory, mr, 0, 8), peer,

@@ -90,7 +90,7 @@ void Qp::ReadyToSend() {
 
 void Qp::Drain() {
   Modify(ROPCIE_QPS_SQD, ROPCIE_QP_STATE);
-  req_.draining = true;
+  ropcie_req_drain(&req_, true);
 }
 
 void Qp::Resume() {
@@ -101,7 +101,7 @@ void Qp::Resume() {
     user_->OnResumed();
   }
   Modify(ROPCIE_QPS_RTS, ROPCIE_QP_STATE);
-  req_.draining = false;
+  ropcie_req_drain(&req_, false);
 }
 
 void Qp::ToError() {
