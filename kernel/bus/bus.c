@@ -42,6 +42,12 @@ static void ropcie_bus_remove(struct device *dev)
 	to_ropcie_driver(dev->driver)->remove(to_ropcie_device(dev));
 }
 
+static void ropcie_bus_shutdown(struct device *dev)
+{
+	if (dev->driver)
+		to_ropcie_driver(dev->driver)->shutdown(to_ropcie_device(dev));
+}
+
 static ssize_t modalias_show(struct device *dev, struct device_attribute *attr,
 			     char *buf)
 {
@@ -61,6 +67,7 @@ static struct bus_type ropcie_bus_type = {
 	.uevent = ropcie_bus_uevent,
 	.probe = ropcie_bus_probe,
 	.remove = ropcie_bus_remove,
+	.shutdown = ropcie_bus_shutdown,
 	.dev_groups = ropcie_bus_dev_groups,
 };
 

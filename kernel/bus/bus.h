@@ -34,11 +34,13 @@ struct ropcie_device {
  * @driver: embedded; name and owner are set
  * @probe: bind; may sleep
  * @remove: unbind; must not fail; may sleep
+ * @shutdown: the machine reboots, or starts another kernel: leave the peers; may sleep
  */
 struct ropcie_driver {
 	struct device_driver driver;
 	int (*probe)(struct ropcie_device *rdev);
 	void (*remove)(struct ropcie_device *rdev);
+	void (*shutdown)(struct ropcie_device *rdev);
 };
 
 static inline struct ropcie_device *to_ropcie_device(struct device *dev)

@@ -5,6 +5,7 @@
  * themselves; the verbs are in mr.c, cq.c, qp.c, post.c.
  */
 #include <linux/etherdevice.h>
+#include <linux/ethtool.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
@@ -83,6 +84,20 @@ static bool port_active(const struct ropcie_dev *dev)
 	return netif_running(dev->netdev) && netif_carrier_ok(dev->netdev);
 }
 
+/* Where it is not, core would say so each time that somebody asks. */
+static bool speed_is_known(struct net_device *ndev)
+{
+	struct ethtool_link_ksettings settings;
+	int ret;
+
+	if (!netif_carrier_ok(ndev))
+		return false;
+	rtnl_lock();
+	ret = __ethtool_get_link_ksettings(ndev, &settings);
+	rtnl_unlock();
+	return !ret && settings.base.speed != (u32)SPEED_UNKNOWN;
+}
+
 static int ropcie_query_port(struct ib_device *ibdev, u32 port,
 			     struct ib_port_attr *attr)
 {
@@ -104,8 +119,7 @@ static int ropcie_query_port(struct ib_device *ibdev, u32 port,
 	attr->max_msg_sz = ROPCIE_MAX_MSG;
 	attr->pkey_tbl_len = 1;
 	attr->max_vl_num = 1;
-	if (!netif_carrier_ok(ndev)) {
-		/* No link, no speed; core would say so each time. */
+	if (!speed_is_known(ndev)) {
 		attr->active_speed = IB_SPEED_SDR;
 		attr->active_width = IB_WIDTH_1X;
 		return 0;
@@ -585,11 +599,23 @@ static void ropcie_remove(struct ropcie_device *rdev)
 	ib_dealloc_device(&dev->ib);
 }
 
+/*
+ * Most drivers of NTBs leave the link up and the windows open then: peers would write to
+ * what may be another kernel's memory. Programs may still run, as after a lost link.
+ */
+static void ropcie_shutdown(struct ropcie_device *rdev)
+{
+	struct ropcie_dev *dev = dev_get_drvdata(&rdev->dev);
+
+	ropcie_adapter_stop(dev->adapter);
+}
+
 static struct ropcie_driver ropcie_driver = {
 	.driver.name = "ropcie",
 	.driver.owner = THIS_MODULE,
 	.probe = ropcie_probe,
 	.remove = ropcie_remove,
+	.shutdown = ropcie_shutdown,
 };
 
 static int __init ropcie_init(void)

@@ -35,13 +35,14 @@
 
 /*
  * A peer that frames go to. @full, @full_since and @unflushed belong to the
- * transmit lock.
+ * transmit lock. @known is @mac as a number, and stays when the peer is down.
  */
 struct ropcie_netdev_peer {
 	struct list_head list;
 	struct ropcie_peer *peer;
 	struct ropcie_mq_tx tx;
 	u8 mac[ETH_ALEN];
+	u64 known;
 	bool full;
 	bool unflushed;
 	unsigned long full_since; /* jiffies; valid while @full */
@@ -168,6 +169,18 @@ static struct ropcie_netdev_peer *ropcie_netdev_find(struct ropcie_netdev *nd,
 	return NULL;
 }
 
+/* Is it a peer's that is down? Then it is nobody else's, and for nobody else's eyes. */
+static bool ropcie_netdev_knows(const struct ropcie_netdev *nd, const u8 *mac)
+{
+	u64 number = ether_addr_to_u64(mac);
+	u32 i;
+
+	for (i = 0; i < ropcie_adapter_num_peers(nd->adapter); i++)
+		if (READ_ONCE(nd->all[i].known) == number)
+			return true;
+	return false;
+}
+
 static int ropcie_netdev_forward(struct ropcie_netdev *nd, struct sk_buff *skb)
 {
 	struct ropcie_vec vec[ROPCIE_NETDEV_MAX_VEC];
@@ -187,8 +200,11 @@ static int ropcie_netdev_forward(struct ropcie_netdev *nd, struct sk_buff *skb)
 	if (ether_addr_equal(dest, nd->ndev->dev_addr))
 		return -ELOOP;
 	nvec = ropcie_netdev_vec(skb, vec);
-	if (!is_multicast_ether_addr(dest))
+	if (!is_multicast_ether_addr(dest)) {
 		to = ropcie_netdev_find(nd, dest);
+		if (!to && ropcie_netdev_knows(nd, dest))
+			return -EHOSTUNREACH;
+	}
 	return to ? ropcie_netdev_send_to(nd, to, &hdr, vec, nvec) :
 		    ropcie_netdev_flood(nd, &hdr, vec, nvec);
 }
@@ -412,8 +428,11 @@ void ropcie_netdev_peer_up(struct net_device *ndev, struct ropcie_peer *peer)
 	if (ropcie_peer_is_self(peer))
 		return;
 	to = &nd->all[ropcie_peer_index(peer)];
-	*to = (struct ropcie_netdev_peer){ .peer = peer };
+	to->peer = peer;
+	to->full = false;
+	to->unflushed = false;
 	ether_addr_copy(to->mac, ropcie_peer_mac(peer));
+	WRITE_ONCE(to->known, ether_addr_to_u64(to->mac));
 	ropcie_mq_to_peer(peer, 0, &to->tx);
 
 	mutex_lock(&nd->lock);

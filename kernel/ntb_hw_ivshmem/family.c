@@ -21,7 +21,7 @@ static const struct ivntb_family ivntb_families[] = {
 		.interrupts = IVNTB_MAX_VECTORS,
 		.db_bits = { IVNTB_DB_BITS, IVNTB_DB_BITS },
 		.flags = IVNTB_ALL_CALLS | IVNTB_PORT_NUMBERS |
-			 IVNTB_READ_MASK | IVNTB_SPAD_ADDR,
+			 IVNTB_READ_MASK | IVNTB_SPAD_ADDR | IVNTB_SHUTDOWN,
 	},
 	/*
 	 * drivers/ntb/hw/intel/ntb_hw_gen1.c, back to back: XEON_SPAD_COUNT,
@@ -71,6 +71,7 @@ static const struct ivntb_family ivntb_families[] = {
 		.vector_bits = 1,
 		.link = { { .always = true },
 			  { .always = true, .answer = -EINVAL } },
+		.flags = IVNTB_SHUTDOWN,
 	},
 	/*
 	 * drivers/ntb/hw/mscc/ntb_hw_switchtec.c: struct shared_mw, max_mw_size,

@@ -40,6 +40,7 @@
 #define IVNTB_BELLS_ARE_INTERRUPTS	BIT(9) /* no mask, one bit at a time */
 #define IVNTB_BELLS_FOR_ALL		BIT(10) /* all ports see all bits */
 #define IVNTB_NO_FLAT			BIT(11) /* no window of all memory */
+#define IVNTB_SHUTDOWN			BIT(12) /* reboot and kexec take the link down */
 
 /*
  * struct ivntb_family - what a driver of Linux shows of its hardware

@@ -429,6 +429,8 @@ static void ivntb_shutdown(struct pci_dev *pdev)
 {
 	struct ivntb_dev *ndev = pci_get_drvdata(pdev);
 
+	if (!(ndev->family->flags & IVNTB_SHUTDOWN))
+		return;
 	ivntb_bells_stop(ndev);
 	ivntb_link_stop(ndev);
 }

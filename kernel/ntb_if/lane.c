@@ -36,6 +36,7 @@ static void lane_post_sync(const struct ropcie_lane *lane, __le32 *word,
 			   u32 val)
 {
 	lane_post(lane, word, val);
+	mb(); /* the answer comes from there, not from this processor's store buffer */
 	(void)READ_ONCE(*word);
 	mb(); /* what is read from now on is newer than the answer */
 }
@@ -186,12 +187,14 @@ static int lane_stall(struct ropcie_lane *lane, const struct ropcie_hdr *hdr)
 		return -EAGAIN;
 	lane->stalls++;
 	lane->want = (lane->want + 1) | 1;
+	/* First: the doorbell may come before this has seen that it needs one. */
+	WRITE_ONCE(lane->stalled, true);
 	lane_post_sync(lane, &lane_out(lane)->want_space, lane->want);
 	/* Before the second try: a later move must be seen as one. */
 	lane->stall_cons = le32_to_cpu(READ_ONCE(*lane->tx.cons));
 	ret = ropcie_lane_room(&lane->tx, hdr);
-	if (ret == -EAGAIN)
-		WRITE_ONCE(lane->stalled, true);
+	if (ret != -EAGAIN)
+		WRITE_ONCE(lane->stalled, false);
 	return ret;
 }
 

@@ -9,6 +9,9 @@
 
 #include <linux/ntb.h>
 
+/* An event that leaves something behind looks again so much later. */
+#define ROPCIE_NTB_AGAIN_JIFFIES 1
+
 #include "backend.h"
 
 /*
@@ -82,7 +85,7 @@ struct ropcie_ntb_peer {
  * @rank: how many of all ports have a lower number than the own one
  * @db_mine: doorbell bits that mean this port
  * @db_unnamed: the hardware has one event for all of them
- * @db_work: looks at them again
+ * @db_work: looks at them, and at message registers, again
  * @use_msg: words travel in message registers, not in scratchpads
  * @sender_translates: the sender sets the translation of a window
  * @nwords: words that travel

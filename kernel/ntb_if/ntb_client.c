@@ -11,9 +11,8 @@
 
 #include "ntb.h"
 
-/* How often a doorbell event looks for more bits, and when the next one does. */
+/* How often a doorbell event looks for more bits. */
 #define ROPCIE_DB_LOOKS 16
-#define ROPCIE_DB_AGAIN_JIFFIES 1
 
 static u32 db_vectors(struct ntb_dev *ntb)
 {
@@ -149,7 +148,7 @@ static u64 take_bits(struct ropcie_ntb *port, u64 mask)
 		if (!port->db_unnamed)
 			return taken;
 	}
-	schedule_delayed_work(&port->db_work, ROPCIE_DB_AGAIN_JIFFIES);
+	schedule_delayed_work(&port->db_work, ROPCIE_NTB_AGAIN_JIFFIES);
 	return taken;
 }
 
@@ -175,6 +174,8 @@ static void look_again(struct work_struct *work)
 					       struct ropcie_ntb, db_work);
 
 	ntb_db_event(port->ntb, 0);
+	if (port->use_msg)
+		ntb_msg_event(port->ntb);
 }
 
 static void event_message(void *ctx)
