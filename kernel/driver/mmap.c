@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Memory that the driver shares with a process: device memory and queues. It is
- * pages of the kernel, zero at first, that live as long as somebody may map them
- * or has done so.
+ * a file in memory, zero at first, whose pages the kernel holds, and which lives
+ * as long as somebody may map it or has done so. What a process has mapped is the
+ * file, not its context: that ends when the process does, or closes it, whatever
+ * is mapped still, or looked at by the kernel (on-demand paging).
  */
 #include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/shmem_fs.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -20,11 +24,28 @@ static void shared_free(struct ropcie_shared *mem)
 {
 	vunmap(mem->addr);
 	while (mem->num)
-		__free_page(mem->pages[--mem->num]);
+		put_page(mem->pages[--mem->num]);
 	kvfree(mem->pages);
+	if (mem->file)
+		fput(mem->file);
 	if (mem->charged)
 		atomic_sub(mem->charge, mem->charged);
 	kfree(mem);
+}
+
+/* A file of so many pages, which stay where they are. Return: it, or NULL. */
+static struct file *make_file(u32 num)
+{
+	struct file *file = shmem_file_setup("ropcie", (loff_t)num << PAGE_SHIFT,
+					     VM_NORESERVE);
+
+	if (IS_ERR(file))
+		return NULL;
+	/* As ROPCIE_GFP_USER; the file is at the cgroup's expense without being told. */
+	mapping_set_gfp_mask(file->f_mapping,
+			     GFP_USER | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
+	mapping_set_unevictable(file->f_mapping);
+	return file;
 }
 
 struct ropcie_shared *ropcie_shared_alloc(struct ib_ucontext *ibuc, size_t size,
@@ -39,14 +60,15 @@ struct ropcie_shared *ropcie_shared_alloc(struct ib_ucontext *ibuc, size_t size,
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
 	mem->pages = kvcalloc(num, sizeof(*mem->pages), ROPCIE_GFP_USER);
-	while (mem->pages && mem->num < num) {
-		page = alloc_page(ROPCIE_GFP_USER | __GFP_ZERO);
-		if (!page)
+	mem->file = make_file(num);
+	if (!mem->pages || !mem->file)
+		goto err_free;
+	while (mem->num < num) {
+		page = shmem_read_mapping_page(mem->file->f_mapping, mem->num);
+		if (IS_ERR(page))
 			goto err_free;
 		mem->pages[mem->num++] = page;
 	}
-	if (!mem->pages)
-		goto err_free;
 	mem->addr = vmap(mem->pages, num, VM_MAP, PAGE_KERNEL);
 	if (!mem->addr)
 		goto err_free;
@@ -78,18 +100,18 @@ void ropcie_mmap_free(struct rdma_user_mmap_entry *entry)
 int ropcie_mmap(struct ib_ucontext *ibuc, struct vm_area_struct *vma)
 {
 	struct rdma_user_mmap_entry *entry;
-	struct ropcie_shared *mem;
-	unsigned long num;
+	struct file *file;
 	int ret = -EINVAL;
 
 	entry = rdma_user_mmap_entry_get(ibuc, vma);
 	if (!entry)
 		return -EINVAL;
-	mem = to_shared(entry);
-	num = mem->num;
-	/* The mapping holds the pages, not the entry. */
-	if (vma->vm_flags & VM_SHARED)
-		ret = vm_insert_pages(vma, vma->vm_start, mem->pages, &num);
+	if (vma->vm_flags & VM_SHARED) {
+		file = to_shared(entry)->file;
+		vma_set_file(vma, file);
+		vma->vm_pgoff = 0;
+		ret = call_mmap(file, vma);
+	}
 	rdma_user_mmap_entry_put(entry);
 	return ret;
 }

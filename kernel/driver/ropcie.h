@@ -222,7 +222,8 @@ struct ropcie_ucontext {
 /**
  * struct ropcie_shared - memory that a process may map
  * @entry: place in its context's space of mmap offsets
- * @pages: pages
+ * @file: what is mapped
+ * @pages: its pages
  * @num: how many
  * @addr: where the kernel has them, in a row
  * @charged: count of pages that they are part of, or NULL
@@ -230,6 +231,7 @@ struct ropcie_ucontext {
  */
 struct ropcie_shared {
 	struct rdma_user_mmap_entry entry;
+	struct file *file;
 	struct page **pages;
 	u32 num;
 	void *addr;

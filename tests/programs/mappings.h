@@ -10,11 +10,14 @@ namespace ropcie {
 struct Mapping {
   uint8_t* begin;
   uint64_t length;
-  uint64_t offset;  // in the file of the context
+  uint64_t inode;
+  uint64_t offset;  // MappingsOf(): in the file of the context
 };
 
 // What this process has mapped of devices: queues, device memory.
 std::vector<Mapping> Mappings();
+// All of it that is of one context: every mapping has to be.
+std::vector<Mapping> MappingsOf(int file);
 
 }  // namespace ropcie
 

@@ -206,7 +206,7 @@ class Offset {
       CheckErrno(device_.pd == nullptr ? errno : 0, "ibv_alloc_pd");
     }
     cq_ = CreateCq(device_, kFillerCqe);
-    for (const Mapping& one : Mappings()) {
+    for (const Mapping& one : MappingsOf(device_.context->cmd_fd)) {
       end_ = std::max(end_, one.offset + one.length);
     }
   }
@@ -259,7 +259,7 @@ class Victim {
     PostRecv(traffic_.rc(), kRc, {vault_.Receive(kRc)});
     PostRecv(traffic_.uc(), kUc, {vault_.Receive(kUc)});
     PostRecv(traffic_.ud(), kUd, {vault_.Receive(kUd)});
-    for (const Mapping& one : Mappings()) {
+    for (const Mapping& one : MappingsOf(device_.context->cmd_fd)) {
       if (one.offset >= offset_.end() &&
           numbers_.num_mappings < numbers_.mappings.size()) {
         numbers_.mappings.at(numbers_.num_mappings++) = one;

@@ -186,7 +186,7 @@ std::string Map(Actor& actor, const Numbers& numbers) {
   uint64_t end = 0;
   if (actor.IsStranger()) {
     const Pair some(actor);
-    for (const Mapping& own : Mappings()) {
+    for (const Mapping& own : MappingsOf(actor.device.context->cmd_fd)) {
       end = std::max(end, own.offset + own.length);
     }
   }

@@ -211,12 +211,13 @@ start_stages() {
 	done
 }
 
-# Objects that a process holds, of any device, but $spared; the kernel's own have no pid.
+# Objects that a process holds, of any device, but $spared, or that have outlived theirs,
+# which have no pid; the kernel's own have a name in brackets.
 user_objects() {
 	local kind
 
 	for kind in qp cq mr pd srq cm_id ctx; do
-		rdma res show $kind 2>/dev/null | sed -n "/ pid ${spared:-none} /d; / pid [0-9]/s/^/$kind: /p"
+		rdma res show $kind 2>/dev/null | sed "/ pid ${spared:-none} /d; / comm \[/d; s/^/$kind: /"
 	done
 }
 
