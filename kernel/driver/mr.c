@@ -471,17 +471,20 @@ struct ib_mr *ropcie_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 
 /*
  * The memory for a region that changes: that of before, unless another one is
- * asked for, or it was pinned for reading only, or is to be pinned or not.
+ * asked for, or it was pinned for reading only, or is to be pinned or not. What is
+ * brought in on demand is brought in for writing, or is not.
  */
 static struct ropcie_pinned *repin(struct ib_device *ibdev,
 				   struct ropcie_pinned *old, int flags,
 				   u64 start, u64 length, int access)
 {
 	struct ib_umem *umem = old->umem;
+	bool writable = ib_access_writable(access);
 
 	if (!(flags & IB_MR_REREG_TRANS)) {
 		if (ropcie_is_odp(old) == !!(access & IB_ACCESS_ON_DEMAND) &&
-		    (umem->writable || !ib_access_writable(access))) {
+		    (umem->writable == writable ||
+		     (umem->writable && !ropcie_is_odp(old)))) {
 			refcount_inc(&old->refs);
 			return old;
 		}

@@ -69,12 +69,20 @@ static struct ropcie_mr *find_window(struct ropcie_qp *qp, u32 key)
 		       container_of(core, struct ropcie_mr, core) : NULL;
 }
 
+/* A bind fails that has taken away what the window showed: it shows nothing then. */
+static int leave_unbound(struct ropcie_mr *window)
+{
+	return window->core.invalid && !ropcie_mr_unused(window) ? -EAGAIN :
+								   -EINVAL;
+}
+
 /*
  * What is asked for is checked before the window loses what it shows; and again
- * when somebody had used the window still, so that it shows nothing when the region
- * went meanwhile. Under dev->mr_lock. Return: -EAGAIN: when nobody uses it any more.
+ * (@again) when somebody had used the window still, as the region may have gone
+ * meanwhile. Under dev->mr_lock. Return: -EAGAIN: when nobody uses it any more.
  */
-static int bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
+static int bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
+		bool again)
 {
 	struct ropcie_mw_attr want = {
 		.addr = wqe->raddr,
@@ -101,7 +109,7 @@ static int bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 	core = ropcie_mr_find(&qp->dev->mrs, wqe->imm);
 	if ((want.length || type_2) &&
 	    (!core || ropcie_mr_bind(core, &want, &fast)))
-		return -EINVAL;
+		return again ? leave_unbound(window) : -EINVAL;
 	WRITE_ONCE(window->core.invalid, true);
 	if (!ropcie_mr_unused(window))
 		return -EAGAIN;
@@ -124,6 +132,7 @@ static int bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 bool ropcie_mw_bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {
 	struct ropcie_dev *dev = qp->dev;
+	bool again = false;
 	int ret;
 
 	if (wqe->access & ~(u32)(ROPCIE_MR_ACCESS | IB_ZERO_BASED |
@@ -131,10 +140,11 @@ bool ropcie_mw_bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 		return false;
 	do {
 		spin_lock_bh(&dev->mr_lock);
-		ret = bind(qp, wqe);
+		ret = bind(qp, wqe, again);
 		spin_unlock_bh(&dev->mr_lock);
+		again = ret == -EAGAIN;
 		cpu_relax();
-	} while (ret == -EAGAIN);
+	} while (again);
 	return !ret;
 }
 

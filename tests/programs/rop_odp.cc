@@ -214,6 +214,7 @@ class Paging {
     Churn();
     Window();
     Reregister();
+    ReregisterForReading();
     SharedReceives();
     ReadOnly();
     Secret();
@@ -271,8 +272,8 @@ class Paging {
     const std::vector<ibv_wc> done =
         WaitFor(connection_->send_cq.get(), 2, side_.options.timeout_s,
                 Text("operation ", int{opcode}, " and a WRITE"));
-    Check(done.at(1).status == IBV_WC_WR_FLUSH_ERR, "a WRITE behind: ",
-          ibv_wc_status_str(done.at(1).status));
+    Check(done.at(1).status == IBV_WC_WR_FLUSH_ERR,
+          "a WRITE behind: ", ibv_wc_status_str(done.at(1).status));
     return done.at(0);
   }
 
@@ -662,6 +663,30 @@ class Paging {
       }
       Meet();
     }
+  }
+
+  // A region that nobody may write to any more reads memory that is read only.
+  void ReregisterForReading() {
+    const Memory memory(4 * kPage);
+    const MrPtr mr = Register(memory);
+    const Memory own(4 * kPage);
+    const MrPtr own_mr = Register(own);
+    std::memset(memory.At(), 3, memory.length());
+    memory.Drop();
+    CheckErrno(
+        mprotect(memory.At(), memory.length(), PROT_READ) != 0 ? errno : 0,
+        "mprotect");
+    CheckErrno(ibv_rereg_mr(mr.get(), IBV_REREG_MR_CHANGE_ACCESS, nullptr,
+                            nullptr, 0, IBV_ACCESS_REMOTE_READ | kOnDemand) != 0
+                   ? errno
+                   : 0,
+               "ibv_rereg_mr for reading");
+    const Target peer =
+        side_.channel.Exchange(Target{memory.Address(), mr->rkey});
+    Succeed(IBV_WR_RDMA_READ, Sge(own, own_mr, 0, own.length()), peer, 0);
+    Check(own.At()[0] == 3 && own.At()[own.length() - 1] == 3,
+          "a READ of what is read only is wrong");
+    Meet();
   }
 
   // The receives of a shared queue, which are nobody's until a message comes.
