@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -267,6 +268,24 @@ TEST_F(SendQueue, InlineDataLastsUntilItsRequestRetires) {
   }
 }
 
+// To uverbs, it is a list of one piece.
+TEST_F(SendQueue, InlineDataNeedsNoRoomForAList) {
+  ibv_qp_init_attr attr{};
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap.max_send_wr = kDepth;
+  attr.cap.max_inline_data = kInline;
+  ibv_qp* qp = ropcie_create_qp(&pd_, &attr);
+  ASSERT_NE(qp, nullptr);
+  EXPECT_GE(attr.cap.max_send_sge, 1U);
+  std::string data = "payload";
+  ibv_sge sge = Sge(data);
+  ibv_send_wr wr = Wr(1, &sge, IBV_SEND_INLINE);
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ropcie_post_send(qp, &wr, &bad), 0);
+  EXPECT_EQ(DataOf(fake_retire()), "payload");
+  EXPECT_EQ(ropcie_destroy_qp(qp), 0);
+}
+
 TEST_F(SendQueue, DatagramsCarrySendsOnly) {
   ibv_qp* qp = Create(IBV_QPT_UD, 0);
   ASSERT_NE(qp, nullptr);
@@ -312,6 +331,41 @@ class ExtendedSendQueue : public SendQueue {
   ibv_qp* base_ = nullptr;
   ibv_qp_ex* ex_ = nullptr;
 };
+
+// ibv_wr_post(3): a QP is not created with operations that its type has not.
+TEST_F(ExtendedSendQueue, HasTheOperationsOfItsType) {
+  constexpr uint64_t kSends =
+      uint64_t{IBV_QP_EX_WITH_SEND} | uint64_t{IBV_QP_EX_WITH_SEND_WITH_IMM};
+  constexpr uint64_t kWrites = uint64_t{IBV_QP_EX_WITH_RDMA_WRITE} |
+                               uint64_t{IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
+  constexpr uint64_t kFetches = uint64_t{IBV_QP_EX_WITH_RDMA_READ} |
+                                uint64_t{IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP} |
+                                uint64_t{IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD} |
+                                uint64_t{IBV_QP_EX_WITH_SEND_WITH_INV};
+  const std::map<ibv_qp_type, uint64_t> types = {
+      {IBV_QPT_RC, kSends | kWrites | kFetches},
+      {IBV_QPT_UC, kSends | kWrites},
+      {IBV_QPT_UD, kSends}};
+  for (const auto& [type, ops] : types) {
+    for (uint64_t op = 1; op < uint64_t{1} << 63; op <<= 1) {
+      ibv_qp_init_attr_ex attr{};
+      attr.qp_type = type;
+      attr.cap.max_send_wr = kDepth;
+      attr.cap.max_send_sge = 1;
+      attr.comp_mask = unsigned{IBV_QP_INIT_ATTR_PD} |
+                       unsigned{IBV_QP_INIT_ATTR_SEND_OPS_FLAGS};
+      attr.send_ops_flags = op;
+      attr.pd = &pd_;
+      ibv_qp* qp = ropcie_create_qp_ex(&context_, &attr);
+      EXPECT_EQ(qp != nullptr, (ops & op) != 0) << type << ' ' << op;
+      if (qp == nullptr) {
+        EXPECT_EQ(errno, EOPNOTSUPP);
+      } else {
+        EXPECT_EQ(ropcie_destroy_qp(qp), 0);
+      }
+    }
+  }
+}
 
 TEST_F(ExtendedSendQueue, PostsABatchInOrder) {
   std::string data = "payload";

@@ -63,6 +63,11 @@ static uint32_t carried_opcodes(const struct ropcie_qp *qp)
 	}
 }
 
+bool ropcie_carries(const struct ropcie_qp *qp, uint32_t opcode)
+{
+	return opcode < 32 && carried_opcodes(qp) & (1u << opcode);
+}
+
 static int check_length(const struct ibv_send_wr *wr)
 {
 	uint64_t length = 0;
@@ -82,7 +87,7 @@ int ropcie_check_send(const struct ropcie_qp *qp, const struct ibv_send_wr *wr)
 {
 	uint32_t opcode = wr->opcode;
 
-	if (opcode > 31 || !(carried_opcodes(qp) & (1u << opcode)))
+	if (!ropcie_carries(qp, opcode))
 		return EOPNOTSUPP;
 	if (wr->send_flags & IBV_SEND_INLINE &&
 	    !(inline_opcodes & (1u << opcode)))

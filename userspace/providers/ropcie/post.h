@@ -6,8 +6,14 @@
 /* The most work requests that are handed to the kernel in one command. */
 #define ROPCIE_SEND_RUN 32
 
+#include <stdbool.h>
+#include <stdint.h>
+
 struct ibv_send_wr;
 struct ropcie_qp;
+
+/* Of enum ibv_wr_opcode, or the ABI's of an atomic write: has this QP the operation? */
+bool ropcie_carries(const struct ropcie_qp *qp, uint32_t opcode);
 
 /* EOPNOTSUPP for what the post command cannot carry, EINVAL for nonsense. */
 int ropcie_check_send(const struct ropcie_qp *qp, const struct ibv_send_wr *wr);

@@ -6,7 +6,10 @@
 #include "post.h"
 #include "ropcie.h"
 
-/* The kernel is told of no inline data that uverbs would have to carry. */
+/*
+ * The kernel is told of no inline data that uverbs would have to carry: it is a list of
+ * one piece to it.
+ */
 static int create_in_kernel(struct ibv_context *context, struct ropcie_qp *qp,
 			    struct ibv_qp_init_attr_ex *attr)
 {
@@ -21,8 +24,11 @@ static int create_in_kernel(struct ibv_context *context, struct ropcie_qp *qp,
 	struct ropcie_ring rings[2] = {};
 	int ret;
 
-	if (!to_rctx(context)->mapped)
+	if (!to_rctx(context)->mapped) {
+		if (attr->cap.max_inline_data && !attr->cap.max_send_sge)
+			attr->cap.max_send_sge = 1;
 		attr->cap.max_inline_data = 0;
+	}
 	ret = ibv_cmd_create_qp_ex(context, &qp->vqp, attr, &cmd.core,
 				   sizeof(cmd), &resp.core, sizeof(resp));
 	if (ret)

@@ -326,15 +326,35 @@ static struct ropcie_send_batch *alloc_batch(const struct ropcie_qp *qp,
 	return batch;
 }
 
-/* What no uverbs command carries. */
-static const uint64_t mapped_ops = IBV_QP_EX_WITH_BIND_MW |
-				   IBV_QP_EX_WITH_LOCAL_INV |
-				   IBV_QP_EX_WITH_ATOMIC_WRITE;
-static const uint64_t carried_ops =
-	IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-	IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-	IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-	IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
+/* Are there all the operations that are asked for? */
+static bool ops_exist(const struct ropcie_qp *qp, uint64_t flags)
+{
+	static const struct {
+		uint64_t flag;
+		uint32_t opcode;
+	} ops[] = {
+		{ IBV_QP_EX_WITH_RDMA_WRITE, IBV_WR_RDMA_WRITE },
+		{ IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+		  IBV_WR_RDMA_WRITE_WITH_IMM },
+		{ IBV_QP_EX_WITH_SEND, IBV_WR_SEND },
+		{ IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_WR_SEND_WITH_IMM },
+		{ IBV_QP_EX_WITH_RDMA_READ, IBV_WR_RDMA_READ },
+		{ IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+		  IBV_WR_ATOMIC_CMP_AND_SWP },
+		{ IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+		  IBV_WR_ATOMIC_FETCH_AND_ADD },
+		{ IBV_QP_EX_WITH_LOCAL_INV, IBV_WR_LOCAL_INV },
+		{ IBV_QP_EX_WITH_BIND_MW, IBV_WR_BIND_MW },
+		{ IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_SEND_WITH_INV },
+		{ IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_WR_ATOMIC_WRITE },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(ops) / sizeof(*ops); i++)
+		if (ropcie_carries(qp, ops[i].opcode))
+			flags &= ~ops[i].flag;
+	return !flags;
+}
 
 int ropcie_init_qp_ex(struct ropcie_qp *qp,
 		      const struct ibv_qp_init_attr_ex *attr)
@@ -342,8 +362,7 @@ int ropcie_init_qp_ex(struct ropcie_qp *qp,
 	struct ibv_qp_ex *qp_ex = &qp->vqp.qp_ex;
 	struct ropcie_send_batch *batch;
 
-	if (attr->send_ops_flags &
-		    ~(carried_ops | (qp->map.addr ? mapped_ops : 0)) ||
+	if (!ops_exist(qp, attr->send_ops_flags) ||
 	    (qp->vqp.qp.qp_type != IBV_QPT_RC &&
 	     qp->vqp.qp.qp_type != IBV_QPT_UC &&
 	     qp->vqp.qp.qp_type != IBV_QPT_XRC_SEND &&

@@ -14,6 +14,7 @@
 /* The atomic write has no name in <infiniband/verbs.h> yet: bit 40. */
 static const uint64_t mapped_caps = IBV_DEVICE_MEM_WINDOW |
 				    IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+				    IBV_DEVICE_MEM_MGT_EXTENSIONS |
 				    IBV_DEVICE_XRC | 1ULL << 40;
 
 static int query_device_ex(struct ibv_context *context,
@@ -50,6 +51,10 @@ static int query_device_ex(struct ibv_context *context,
 			attr->completion_timestamp_mask = 0;
 			attr->hca_core_clock = 0;
 		}
+		if (attr_size >= offsetof(struct ibv_device_attr_ex,
+					  xrc_odp_caps) +
+					 sizeof(attr->xrc_odp_caps))
+			attr->xrc_odp_caps = 0;
 	}
 	return 0;
 }
