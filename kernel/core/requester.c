@@ -196,6 +196,17 @@ static struct ropcie_send_wqe *current_wqe(struct ropcie_requester *req)
 	}
 }
 
+/*
+ * A message that was sent to its end is not acknowledged: the other end owes an
+ * answer. For the one that is being sent it does not yet.
+ */
+static bool answer_due(const struct ropcie_requester *req)
+{
+	u32 whole = req->off ? wqe_at(req, req->next)->psn : req->psn;
+
+	return ropcie_psn_diff(whole, req->acked_psn) > 0;
+}
+
 void ropcie_req_drain(struct ropcie_requester *req, bool drain)
 {
 	const struct ropcie_send_wqe *wqe;
@@ -211,6 +222,9 @@ void ropcie_req_drain(struct ropcie_requester *req, bool drain)
 	req->next_psn = wqe->psn;
 	req->ssn = wqe->ssn;
 	req->local_error = ROPCIE_WC_SUCCESS;
+	/* Nor does it wait for a lane with space. */
+	if (!req->rnr_wait && !answer_due(req))
+		req->deadline = 0;
 }
 
 /*
@@ -253,17 +267,6 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 		return ROPCIE_REQ_WAIT;
 	build(req, wqe, rec);
 	return ROPCIE_REQ_SEND;
-}
-
-/*
- * A message that was sent to its end is not acknowledged: the other end owes an
- * answer. For the one that is being sent it does not yet.
- */
-static bool answer_due(const struct ropcie_requester *req)
-{
-	u32 whole = req->off ? wqe_at(req, req->next)->psn : req->psn;
-
-	return ropcie_psn_diff(whole, req->acked_psn) > 0;
 }
 
 static void begin_waiting(struct ropcie_requester *req, u64 now)

@@ -401,7 +401,6 @@ void ropcie_rsp_fetched(struct ropcie_responder *rsp,
 		owe(rsp, ROPCIE_ACK);
 }
 
-/* The next record of the answer to a READ or an atomic. */
 u32 ropcie_rsp_read_left(struct ropcie_responder *rsp)
 {
 	const struct ropcie_rsp_fetch *f = fetch_at(rsp, rsp->fetch_next);
@@ -409,6 +408,7 @@ u32 ropcie_rsp_read_left(struct ropcie_responder *rsp)
 	return f->hdr.msg_len - f->off;
 }
 
+/* The next record of the answer to a READ or an atomic. */
 static void fetch_answer(struct ropcie_responder *rsp, struct ropcie_hdr *hdr)
 {
 	const struct ropcie_rsp_fetch *f = fetch_at(rsp, rsp->fetch_next);

@@ -26,8 +26,11 @@ static void shared_free(struct ropcie_shared *mem)
 	while (mem->num)
 		put_page(mem->pages[--mem->num]);
 	kvfree(mem->pages);
-	if (mem->file)
+	if (mem->file) {
+		/* A process may have it mapped for long still. */
+		mapping_clear_unevictable(mem->file->f_mapping);
 		fput(mem->file);
+	}
 	if (mem->charged)
 		atomic_sub(mem->charge, mem->charged);
 	kfree(mem);
@@ -41,9 +44,7 @@ static struct file *make_file(u32 num)
 
 	if (IS_ERR(file))
 		return NULL;
-	/* As ROPCIE_GFP_USER; the file is at the cgroup's expense without being told. */
-	mapping_set_gfp_mask(file->f_mapping,
-			     GFP_USER | __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
+	mapping_set_gfp_mask(file->f_mapping, GFP_USER | __GFP_NOWARN);
 	mapping_set_unevictable(file->f_mapping);
 	return file;
 }
@@ -64,7 +65,10 @@ struct ropcie_shared *ropcie_shared_alloc(struct ib_ucontext *ibuc, size_t size,
 	if (!mem->pages || !mem->file)
 		goto err_free;
 	while (mem->num < num) {
-		page = shmem_read_mapping_page(mem->file->f_mapping, mem->num);
+		/* As ROPCIE_GFP_USER; the file is at the cgroup's expense without being told. */
+		page = shmem_read_mapping_page_gfp(mem->file->f_mapping, mem->num,
+						   GFP_USER | __GFP_RETRY_MAYFAIL |
+							   __GFP_NOWARN);
 		if (IS_ERR(page))
 			goto err_free;
 		mem->pages[mem->num++] = page;
@@ -101,17 +105,16 @@ int ropcie_mmap(struct ib_ucontext *ibuc, struct vm_area_struct *vma)
 {
 	struct rdma_user_mmap_entry *entry;
 	struct file *file;
-	int ret = -EINVAL;
+	int ret;
 
+	/* None for a mapping that is not shared. */
 	entry = rdma_user_mmap_entry_get(ibuc, vma);
 	if (!entry)
 		return -EINVAL;
-	if (vma->vm_flags & VM_SHARED) {
-		file = to_shared(entry)->file;
-		vma_set_file(vma, file);
-		vma->vm_pgoff = 0;
-		ret = call_mmap(file, vma);
-	}
+	file = to_shared(entry)->file;
+	vma_set_file(vma, file);
+	vma->vm_pgoff = 0;
+	ret = call_mmap(file, vma);
 	rdma_user_mmap_entry_put(entry);
 	return ret;
 }

@@ -189,9 +189,9 @@ static int lane_stall(struct ropcie_lane *lane, const struct ropcie_hdr *hdr)
 	lane->want = (lane->want + 1) | 1;
 	/* First: the doorbell may come before this has seen that it needs one. */
 	WRITE_ONCE(lane->stalled, true);
-	lane_post_sync(lane, &lane_out(lane)->want_space, lane->want);
-	/* Before the second try: a later move must be seen as one. */
+	/* Before the question: the move that answers it must be seen as one. */
 	lane->stall_cons = le32_to_cpu(READ_ONCE(*lane->tx.cons));
+	lane_post_sync(lane, &lane_out(lane)->want_space, lane->want);
 	ret = ropcie_lane_room(&lane->tx, hdr);
 	if (ret != -EAGAIN)
 		WRITE_ONCE(lane->stalled, false);

@@ -501,6 +501,27 @@ TEST_F(Requester, RequestThatCouldNotBeginIsLeftOutAlsoBehindARetry) {
   EXPECT_TRUE(ropcie_req_drained(&req_));
 }
 
+// It would be time for something again and again, and nothing is to be done.
+TEST_F(Requester, RequestThatCouldNotBeginHasNoDeadlineWhileDraining) {
+  GiveCredits();
+  Post(1, 10);
+  ASSERT_EQ(Next(), ROPCIE_REQ_SEND);
+  ropcie_req_stuck(&req_, now_);
+  ASSERT_NE(req_.deadline, 0U);
+  ropcie_req_drain(&req_, true);
+  EXPECT_EQ(req_.deadline, 0U);
+}
+
+TEST_F(Requester, AnswerThatIsDueHasItsDeadlineWhileDraining) {
+  Post(1, 10);
+  Post(2, 10);
+  SendAll();
+  const uint64_t deadline = req_.deadline;
+  ASSERT_NE(deadline, 0U);
+  ropcie_req_drain(&req_, true);
+  EXPECT_EQ(req_.deadline, deadline);
+}
+
 TEST_F(Requester, RequestThatWaitsForItsRetryIsNotDrained) {
   GiveCredits();
   Post(1, 10);
