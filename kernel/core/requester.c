@@ -31,6 +31,17 @@ void ropcie_req_connect(struct ropcie_requester *req,
 	req->retry_left = attr->retry_cnt;
 }
 
+void ropcie_req_set_retries(struct ropcie_requester *req, u8 retry_cnt,
+			    u8 rnr_retry)
+{
+	if (req->attr.retry_cnt != retry_cnt)
+		req->retry_left = retry_cnt;
+	if (req->attr.rnr_retry != rnr_retry)
+		req->rnr_left = rnr_retry;
+	req->attr.retry_cnt = retry_cnt;
+	req->attr.rnr_retry = rnr_retry;
+}
+
 /* Give the work request at the fresh end its place in the PSN sequence. */
 static void assign_psn(struct ropcie_requester *req,
 		       struct ropcie_send_wqe *wqe)
@@ -306,6 +317,7 @@ void ropcie_req_sent(struct ropcie_requester *req,
 	}
 	if (req->attr.unreliable) {
 		req->acked_psn = req->psn;
+		req->deadline = 0; /* a datagram waited for space, or is not sent at all */
 		return;
 	}
 	if (was_due && req->deadline)

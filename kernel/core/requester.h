@@ -482,6 +482,15 @@ bool ropcie_req_flush(struct ropcie_requester *req,
 void ropcie_req_resume(struct ropcie_requester *req);
 
 /**
+ * ropcie_req_set_retries() - from now on (SQD)
+ * @req: requester
+ * @retry_cnt: as in struct ropcie_req_attr; one that is another counts anew
+ * @rnr_retry: the same
+ */
+void ropcie_req_set_retries(struct ropcie_requester *req, u8 retry_cnt,
+			    u8 rnr_retry);
+
+/**
  * ropcie_req_drain() - begin no work request any more (SQD), or go on
  * @req: requester
  * @drain: the former

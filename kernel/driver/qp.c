@@ -591,8 +591,8 @@ static int enter_state(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 	}
 	WRITE_ONCE(qp->qkey, qp->attr.qkey);
 	qp->req.attr.timeout_ns = timeout_ns(qp->attr.timeout);
-	qp->req.attr.retry_cnt = qp->attr.retry_cnt;
-	qp->req.attr.rnr_retry = qp->attr.rnr_retry;
+	ropcie_req_set_retries(&qp->req, qp->attr.retry_cnt,
+			       qp->attr.rnr_retry);
 	qp->req.attr.max_rd_atomic = qp->attr.max_rd_atomic;
 	qp->rsp.attr.min_rnr_timer = qp->attr.min_rnr_timer;
 	qp->rsp.attr.max_rd_atomic = qp->attr.max_dest_rd_atomic;

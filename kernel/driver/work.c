@@ -154,6 +154,11 @@ static void check_deadline(struct ropcie_qp *qp)
 
 	if (!qp->req.deadline || !ropcie_is_reliable(qp))
 		return;
+	/* The flush may wait for memory that is lent or granted: that is no time-out. */
+	if (!ropcie_qp_requests((enum ropcie_qps)qp->state)) {
+		qp->req.deadline = 0;
+		return;
+	}
 	now = ktime_get_ns();
 	if (now < qp->req.deadline)
 		return;

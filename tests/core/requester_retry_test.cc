@@ -501,6 +501,27 @@ TEST_F(Requester, RequestThatCouldNotBeginIsLeftOutAlsoBehindARetry) {
   EXPECT_TRUE(ropcie_req_drained(&req_));
 }
 
+TEST_F(Requester, NewRetryCountsHoldFromTheNextRequestOn) {
+  Connect(100, 0, 0);
+  ropcie_req_set_retries(&req_, 1, 2);
+  Post(1, 10);
+  SendAll();
+  Rnr(100);
+  EXPECT_EQ(req_.error, 0) << "two retries are allowed now";
+  now_ = req_.deadline;
+  ropcie_req_timeout(&req_, now_, true);
+  SendAll();
+  now_ = req_.deadline;
+  ropcie_req_timeout(&req_, now_, true);
+  EXPECT_EQ(req_.error, 0) << "and one when nobody answers";
+  SendAll();
+  // What is not new does not count anew.
+  ropcie_req_set_retries(&req_, 1, 2);
+  now_ = req_.deadline;
+  ropcie_req_timeout(&req_, now_, true);
+  EXPECT_EQ(req_.error, ROPCIE_WC_RETRY_EXC_ERR);
+}
+
 // It would be time for something again and again, and nothing is to be done.
 TEST_F(Requester, RequestThatCouldNotBeginHasNoDeadlineWhileDraining) {
   GiveCredits();
