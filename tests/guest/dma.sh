@@ -81,6 +81,7 @@ by_dma() {
 		[ -e "$LAB_OUT/given-up.$uses" ] || break
 		restart_link "$(<$threshold)"
 	done
+	[ ! -e "$LAB_OUT/given-up.$uses" ] || fail "$*: the engine was given up each of $try times"
 	[ "$(counted tx_dma_bytes)" -gt "$before" ] || fail "$*, tried $try times: nothing went by DMA"
 	pass "$* ($(($(counted tx_dma_bytes) - before)) bytes by DMA)"
 }

@@ -31,6 +31,8 @@ round() {
 	lab-barrier "running-${name//[ ,]/-}"
 	sleep 0.5
 	end_hog "$@"
+	[[ " $* " == *" $NODE "* ]] || grep -q '^nobody answered' "$hog_log" ||
+		fail "$name: the end of the peer is no silence: $(<"$hog_log")"
 	expect_no_user_objects "$name"
 	undisturbed "$name"
 	[ -n "${bystander:-}" ] || cat "$hog_log"
@@ -59,6 +61,8 @@ stages() {
 		fi
 		# Its peer fails, too, unless it was past its last byte.
 		wait "$program" 2>/dev/null || true
+		! grep -E 'wrong|out of order|overwritten|unknown' "$hog_log" ||
+			fail "what came before a death at stage $stage of $1"
 		expect_no_user_objects "a death at stage $stage of $1"
 		undisturbed "a death at stage $stage of $1"
 	done

@@ -51,6 +51,14 @@ every_size() {
 	pass "IPv4 packets up to $max_mtu bytes"
 }
 
+# The node itself is one of them.
+all_answer_multicast() {
+	local said
+
+	said=$(ping -6 -n -c2 -W2 "ff02::1%$dev")
+	[ "$(grep -o 'from fe80[^ ]*' <<<"$said" | sort -u | wc -l)" = "$NODES" ]
+}
+
 ipv6() {
 	local peer address
 
@@ -63,7 +71,7 @@ ipv6() {
 	address=$(ip -6 -o addr show dev "$dev" scope link | grep -c fe80)
 	[ "$address" = 1 ] || fail "$address link-local addresses"
 	# Multicast: all nodes on the link, of which each peer answers.
-	ping -6 -n -c2 -W2 "ff02::1%$dev" >/dev/null || fail "nobody answers to ff02::1"
+	retry "$patience" all_answer_multicast || fail "not all $NODES nodes answer to ff02::1"
 	pass "IPv6, unicast and multicast"
 }
 
@@ -133,7 +141,7 @@ statistics() {
 
 	packets=$(stat tx_packets)
 	bytes=$(stat tx_bytes)
-	ping -q -n -c10 -i0.02 -s 1000 "10.77.0.$((NODE % NODES + 1))" >/dev/null || fail "ping"
+	all_answered "statistics" "10.77.0.$((NODE % NODES + 1))" -c10 -i0.02 -s 1000
 	[ "$(stat tx_packets)" -ge $((packets + 10)) ] || fail "tx_packets does not count"
 	[ "$(stat tx_bytes)" -ge $((bytes + 10 * 1042)) ] || fail "tx_bytes does not count"
 	[ "$(stat rx_packets)" -gt 0 ] || fail "rx_packets does not count"

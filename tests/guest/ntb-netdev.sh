@@ -30,21 +30,6 @@ transfer() {
 	pass "$1: $tcp_bytes bytes each way, compared"
 }
 
-# all_answered NAME PING-ARGUMENT...: but perhaps the last ones, for which ping waits
-# only as long as two others took: as many as were under way at once ("pipe").
-all_answered() {
-	local name=$1 said sent received under_way
-
-	shift
-	said=$(ping -q "$@" "$tcp_net.$other")
-	sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' <<<"$said")
-	received=$(sed -n 's/.*transmitted, \([0-9]*\) received.*/\1/p' <<<"$said")
-	under_way=$(sed -n 's/.*, pipe \([0-9]*\)$/\1/p' <<<"$said")
-	if [ "${sent:-0}" = 0 ] || [ "$received" -lt $((sent - ${under_way:-1})) ]; then
-		fail "$name: ping $*: $said"
-	fi
-}
-
 # netdev NAME [PARAMETER-OF-THE-HARDWARE...]
 netdev() {
 	local name=$1 before dev
@@ -61,8 +46,8 @@ netdev() {
 	ip link set "$dev" up
 	retry "$patience" ping -q -c1 -W1 "$tcp_net.$other" >/dev/null ||
 		fail "$name: node $other does not answer"
-	all_answered "$name" -i0.05 -c50
-	all_answered "$name" -i0.05 -c20 -s60000
+	all_answered "$name" "$tcp_net.$other" -i0.05 -c50
+	all_answered "$name" "$tcp_net.$other" -i0.05 -c20 -s60000
 	meet "ping-$name"
 	pass "$name: ping"
 	transfer "$name"

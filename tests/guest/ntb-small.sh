@@ -52,7 +52,7 @@ works() {
 		pair 18515 ib_write_bw -x GID -s $((4 << 20)) -n 20 -q 4 -b >/dev/null
 		pair 18515 ib_atomic_bw -x GID -n 200 -q 16 -b >/dev/null
 	fi
-	ping -q -n -c5 -i0.2 -s 60000 "10.77.0.$((NODE % NODES + 1))" >/dev/null || fail "$what: frames are lost"
+	all_answered "$what" "10.77.0.$((NODE % NODES + 1))" -c5 -i0.2 -s 60000
 	meet used
 	unload_ropcie
 	meet unloaded

@@ -190,7 +190,7 @@ check_bells() {
 	local before
 
 	before=$(events)
-	ping -q -n -c20 -i0.1 "10.77.0.$((NODE % NODES + 1))" >/dev/null || fail "$family: pings are lost"
+	all_answered "$family" "10.77.0.$((NODE % NODES + 1))" -c20 -i0.1
 	[ $(($(events) - before)) -ge 10 ] ||
 		fail "$family: $(($(events) - before)) doorbell events with 20 pings"
 	meet "$family-bells"
@@ -200,8 +200,7 @@ traffic() {
 	rop_sendrecv
 	pair 18515 ib_send_lat -x GID -s 64 -n 200
 	pair 18515 ib_write_bw -x GID -s 65536 -n 50
-	ping -q -n -c5 -i0.2 -s 20000 "10.77.0.$((NODE % NODES + 1))" >/dev/null ||
-		fail "$family: $1: large frames are lost"
+	all_answered "$family: $1" "10.77.0.$((NODE % NODES + 1))" -c5 -i0.2 -s 20000
 	meet "$family-$1-traffic"
 	pass "$family: traffic $1"
 }

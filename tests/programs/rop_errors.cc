@@ -88,6 +88,12 @@ void Run(Side& side) {
   for (NamedCase& one : RemoteCases()) {
     cases.push_back(std::move(one));
   }
+  constexpr unsigned int kAll =
+      unsigned{IBV_DEVICE_MEM_WINDOW_TYPE_2B} | unsigned{IBV_DEVICE_XRC};
+  Check(side.options.tolerate || !HasMappedQueues() ||
+            (HasAtomicWrite(device) &&
+             (device.attr.device_cap_flags & kAll) == kAll),
+        "the device does not say that it has all that it is to have");
   if (HasAtomicWrite(device)) {
     for (NamedCase& one : AtomicWriteCases()) {
       cases.push_back(std::move(one));

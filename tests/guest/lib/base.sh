@@ -32,6 +32,21 @@ retry() {
 	done
 }
 
+# all_answered NAME ADDRESS PING-ARGUMENT...: but perhaps the last ones, for which ping waits
+# only as long as two others took: as many as were under way at once ("pipe").
+all_answered() {
+	local name=$1 said sent received under_way
+
+	shift
+	said=$(ping -q -n "$@") || fail "$name: ping $*: $said"
+	sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' <<<"$said")
+	received=$(sed -n 's/.*transmitted, \([0-9]*\) received.*/\1/p' <<<"$said")
+	under_way=$(sed -n 's/.*, pipe \([0-9]*\)$/\1/p' <<<"$said")
+	if [ "${sent:-0}" = 0 ] || [ "$received" -lt $((sent - ${under_way:-1})) ]; then
+		fail "$name: ping $*: $said"
+	fi
+}
+
 # loses_tasks: contexts are refused here, for which Linux loses tasks; see the lab's count-leaks.
 loses_tasks() {
 	touch /run/lost-tasks
