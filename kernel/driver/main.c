@@ -119,7 +119,7 @@ static int ropcie_query_port(struct ib_device *ibdev, u32 port,
 	attr->max_msg_sz = ROPCIE_MAX_MSG;
 	attr->pkey_tbl_len = 1;
 	attr->max_vl_num = 1;
-	if (!speed_is_known(ndev)) {
+	if (!up || !speed_is_known(ndev)) {
 		attr->active_speed = IB_SPEED_SDR;
 		attr->active_width = IB_WIDTH_1X;
 		return 0;
