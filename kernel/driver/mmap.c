@@ -23,8 +23,11 @@ static struct ropcie_shared *to_shared(struct rdma_user_mmap_entry *entry)
 static void shared_free(struct ropcie_shared *mem)
 {
 	vunmap(mem->addr);
-	while (mem->num)
-		put_page(mem->pages[--mem->num]);
+	while (mem->num) {
+		/* Written to by the kernel, which only it knows. */
+		set_page_dirty(mem->pages[--mem->num]);
+		put_page(mem->pages[mem->num]);
+	}
 	kvfree(mem->pages);
 	if (mem->file) {
 		/* A process may have it mapped for long still. */

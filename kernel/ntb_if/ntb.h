@@ -9,10 +9,10 @@
 
 #include <linux/ntb.h>
 
+#include "backend.h"
+
 /* An event that leaves something behind looks again so much later. */
 #define ROPCIE_NTB_AGAIN_JIFFIES 1
-
-#include "backend.h"
 
 /*
  * Words that a port tells its peer: the link words, and for hardware whose

@@ -3,11 +3,11 @@
 #ifndef ROPCIE_POST_H
 #define ROPCIE_POST_H
 
-/* The most work requests that are handed to the kernel in one command. */
-#define ROPCIE_SEND_RUN 32
-
 #include <stdbool.h>
 #include <stdint.h>
+
+/* The most work requests that are handed to the kernel in one command. */
+#define ROPCIE_SEND_RUN 32
 
 struct ibv_send_wr;
 struct ropcie_qp;
