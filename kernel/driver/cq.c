@@ -34,6 +34,8 @@ static void cq_notify(struct tasklet_struct *t)
 
 static void notify(struct ropcie_cq *cq, enum ropcie_cq_due due)
 {
+	if (cq->ends)
+		return;
 	set_bit(due, &cq->due);
 	tasklet_schedule(&cq->notify);
 }
@@ -261,11 +263,18 @@ unlock:
 	return ret;
 }
 
-/* Before ib_free_cq() cancels the work that the handler may queue. */
+/*
+ * Before ib_free_cq() cancels the work that the handler may queue. That work may
+ * still ask for events, and rdma_dim moderate them.
+ */
 int ropcie_pre_destroy_cq(struct ib_cq *ibcq)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq);
+	unsigned long flags;
 
+	spin_lock_irqsave(&cq->lock, flags);
+	cq->ends = true;
+	spin_unlock_irqrestore(&cq->lock, flags);
 	hrtimer_cancel(&cq->look);
 	tasklet_kill(&cq->notify);
 	return 0;
@@ -332,7 +341,7 @@ static void tell_of_first(struct ropcie_cq *cq)
 {
 	u32 delay = ropcie_event_first(&cq->policy);
 
-	if (delay)
+	if (delay && !cq->ends)
 		hrtimer_start(&cq->look, ns_to_ktime(delay), HRTIMER_MODE_REL);
 	else
 		notify(cq, ROPCIE_CQ_COMPLETED);

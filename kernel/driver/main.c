@@ -308,24 +308,31 @@ static const struct ib_device_ops ropcie_ops = {
 static LIST_HEAD(devices);
 static DEFINE_MUTEX(devices_lock); /* guards the list; taken under RTNL */
 
-/* The interface went up or down, or its carrier did. */
-static void look_at_netdev(struct ropcie_dev *dev)
+/* Before and after the device's registration nobody listens. */
+static void dispatch_port_event(struct ropcie_dev *dev)
 {
-	bool active = port_active(dev);
 	struct ib_event event = {
 		.device = &dev->ib,
 		.element.port_num = 1,
-		.event = active ? IB_EVENT_PORT_ACTIVE : IB_EVENT_PORT_ERR,
+		.event = dev->port_active ? IB_EVENT_PORT_ACTIVE :
+					    IB_EVENT_PORT_ERR,
 	};
 
-	if (active == dev->port_active)
-		return;
-	dev->port_active = active;
-	/* Before and after its registration nobody listens. */
 	if (ib_device_try_get(&dev->ib)) {
 		ib_dispatch_event(&event);
 		ib_device_put(&dev->ib);
 	}
+}
+
+/* The interface went up or down, or its carrier did. */
+static void look_at_netdev(struct ropcie_dev *dev)
+{
+	bool active = port_active(dev);
+
+	if (active == dev->port_active)
+		return;
+	WRITE_ONCE(dev->port_active, active);
+	dispatch_port_event(dev);
 }
 
 /*
@@ -369,6 +376,15 @@ static void list_dev(struct ropcie_dev *dev)
 	rtnl_unlock();
 }
 
+/* What look_at_netdev() has seen while the device was being registered. */
+static void tell_of_port(struct ropcie_dev *dev, bool was_active)
+{
+	mutex_lock(&devices_lock);
+	if (dev->port_active != was_active)
+		dispatch_port_event(dev);
+	mutex_unlock(&devices_lock);
+}
+
 static void unlist_dev(struct ropcie_dev *dev)
 {
 	mutex_lock(&devices_lock);
@@ -409,7 +425,8 @@ static void setup_ibdev(struct ropcie_dev *dev)
 	strscpy(ib->node_desc, "RoPCIe", sizeof(ib->node_desc));
 	ib->node_type = RDMA_NODE_IB_CA;
 	ib->phys_port_cnt = 1;
-	ib->num_comp_vectors = 1;
+	/* Completions are told of where they come; more vectors are more queues. */
+	ib->num_comp_vectors = num_possible_cpus();
 	/* A borrowed interface's parent would let its provider take the device. */
 	ib->dev.parent = dev->rdev ? &dev->rdev->dev : NULL;
 	/* The uverbs commands that a provider without mapped queues needs. */
@@ -508,6 +525,7 @@ static void dealloc_link(struct ib_device *ibdev)
 struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin)
 {
 	struct ropcie_dev *dev;
+	bool was_active;
 	int ret;
 
 	dev = ib_alloc_device(ropcie_dev, ib);
@@ -545,9 +563,11 @@ struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin)
 		dev->ib.ops.dealloc_driver = dealloc_link;
 		get_device(&dev->ib.dev);
 	}
+	was_active = READ_ONCE(dev->port_active);
 	ret = ib_register_device(&dev->ib, origin->name, NULL);
 	if (ret)
 		goto err_unregistered;
+	tell_of_port(dev, was_active);
 	return dev;
 
 err_unregistered:

@@ -357,6 +357,7 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
  * @left: the last poll has not taken all that there was
  * @forgets: how often entries have moved
  * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
+ * @ends: it is being destroyed: the consumer is told no more
  * @timestamps: the process wants to know when
  * @policy: when the consumer is told
  * @look: looks whether it is time to
@@ -378,6 +379,7 @@ struct ropcie_cq {
 	u32 forgets;
 	bool left;
 	bool overflow;
+	bool ends;
 	bool timestamps;
 	struct ropcie_event_policy policy;
 	struct hrtimer look;

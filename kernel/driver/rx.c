@@ -383,6 +383,27 @@ static bool turn_to_srq(struct ropcie_qp *qp, u32 srqn)
 	return true;
 }
 
+/*
+ * Return: there is a shared queue for a request to a target of XRC. The rest of a
+ * message whose queue has been destroyed can not be executed (IBTA 9.9.3.1).
+ */
+static bool has_srq(struct ropcie_qp *qp, const struct ropcie_hdr *hdr)
+{
+	if (ropcie_rsp_names_srq(&qp->rsp, hdr) &&
+	    !turn_to_srq(qp, hdr->srqn)) {
+		ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_INV_REQ);
+		invalid(qp);
+		return false;
+	}
+	if (!qp->srq && ropcie_rsp_expects(&qp->rsp, hdr)) {
+		ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
+		ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
+		ropcie_qp_refuse(qp);
+		return false;
+	}
+	return true;
+}
+
 static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
 	struct ropcie_rsp_place where;
@@ -390,12 +411,8 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 	int ret = 0;
 	u64 orig = 0;
 
-	if (ropcie_rsp_names_srq(&qp->rsp, &rec->hdr) &&
-	    !turn_to_srq(qp, rec->hdr.srqn)) {
-		ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_INV_REQ);
-		invalid(qp);
+	if (ropcie_is_xrc_target(qp) && !has_srq(qp, &rec->hdr))
 		return;
-	}
 	wqe = ropcie_recv_for(qp, ropcie_rsp_takes_receive(&qp->rsp, &rec->hdr));
 	switch (ropcie_rsp_request(&qp->rsp, &rec->hdr, wqe ? 1 : 0,
 				   wqe ? wqe->length : 0, &where)) {

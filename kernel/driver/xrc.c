@@ -39,19 +39,13 @@ int ropcie_xrc_publish(struct ropcie_dev *dev, struct ropcie_srq *srq)
 }
 
 /*
- * The target receives no more for a queue that is going. A message that is
- * under way can not be completed, and its sender is told (IBTA 9.9.3.1).
+ * The target receives no more for a queue that is going. Of a message that is under
+ * way the next record is refused: see request() in rx.c.
  */
 static void forget(struct ropcie_qp *qp, const struct ropcie_srq *srq)
 {
 	spin_lock_bh(&qp->lock);
 	if (qp->srq == srq) {
-		if (qp->rsp.in_msg && !qp->rsp.dead && qp->connected &&
-		    ropcie_qp_responds((enum ropcie_qps)qp->state)) {
-			ropcie_rsp_fail(&qp->rsp, ROPCIE_NAK_REM_OP);
-			ropcie_qp_refuse(qp);
-			ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
-		}
 		qp->holds = false;
 		qp->srq = NULL;
 	}

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2
+# lab: --nodes 2 --smp 2
 #
 # The stock kernel's NVMe over Fabrics: nvmet-rdma exports a RAM disk of node 1,
 # nvme-rdma of node 2 uses it; fio writes, reads back and compares. The device's
@@ -14,6 +14,9 @@
 lab-barrier target
 if [ "$NODE" = 2 ]; then
 	connect
+	queues=$(($(nproc) < 2 ? $(nproc) : 2))
+	dmesg | grep -q "creating $queues I/O queues" ||
+		fail "the host has not made a queue for each of $queues processors"
 	before=$(rdma_bytes "$RDMA_DEV")
 	pass "connected: $(cat /sys/class/nvme/nvme0/address)"
 	disk_io "$disk" --rw=randwrite --bs=4k --iodepth=32 --size=16m

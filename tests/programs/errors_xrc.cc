@@ -160,6 +160,7 @@ class Xrc {
   [[nodiscard]] const ibv_mr* foreign() const { return foreign_.get(); }
   [[nodiscard]] ibv_qp* qp() const { return qp_.get(); }
   [[nodiscard]] ibv_srq* srq() const { return srq_.get(); }
+  [[nodiscard]] ibv_pd* pd() const { return pd_.get(); }
   [[nodiscard]] ibv_xrcd* xrcd() const { return xrcd_.get(); }
   void DestroySrq() { srq_.reset(); }
 
@@ -318,6 +319,49 @@ void ReceiveInTime(ErrorCase& test) {
   test.Step();
 }
 
+// The queue is destroyed while a message for it arrives: its sender hears of
+// that.
+void QueueThatGoes(ErrorCase& test) {
+  constexpr uint32_t kLong = 32U << 20;
+  Xrc xrc(test);
+  std::vector<uint8_t> data(kLong, test.requester ? 7 : 0);
+  const MrPtr mr(
+      ibv_reg_mr(xrc.pd(), data.data(), data.size(), IBV_ACCESS_LOCAL_WRITE));
+  Check(mr != nullptr, "ibv_reg_mr: ", std::strerror(errno));
+  ibv_sge sge{.addr = reinterpret_cast<uintptr_t>(data.data()),
+              .length = kLong,
+              .lkey = mr->lkey};
+  if (!test.requester) {
+    PostSrqRecv(xrc.srq(), 9, {sge});
+  }
+  const Target at = xrc.Exchange(test.requester ? Target{} : xrc.Own());
+  if (test.requester) {
+    ibv_send_wr wr{};
+    wr.wr_id = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.qp_type.xrc.remote_srqn = at.srqn;
+    ibv_send_wr* bad = nullptr;
+    CheckErrno(ibv_post_send(xrc.qp(), &wr, &bad), "ibv_post_send");
+    xrc.ExpectSent(IBV_WC_REM_OP_ERR);
+  } else {
+    const auto end = std::chrono::steady_clock::now() +
+                     std::chrono::seconds(PatienceOf(test));
+    const volatile uint8_t* first = data.data();
+    while (*first != 7 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+    xrc.DestroySrq();
+    test.report.Expect(data.back() == 0, "the message came before its end");
+    xrc.ExpectReceived({});
+  }
+  test.Step();
+  ExpectState(test, xrc.qp(), IBV_QPS_ERR);
+  test.Step();
+}
+
 // A domain stays while a queue or a target is in it.
 void DomainInUse(ErrorCase& test) {
   const Xrc xrc(test);
@@ -388,6 +432,7 @@ std::vector<NamedCase> XrcCases() {
         return at;
       },
       [](Xrc* xrc) { xrc->ExpectMemory(0); }, IBV_WR_RDMA_WRITE));
+  cases.push_back({"XRC queue that goes in mid-message", QueueThatGoes});
   cases.push_back({"XRC SEND before there is a receive", ReceiveInTime});
   cases.push_back({"XRC queue numbers out of range", NumbersThatNoQueueHas});
   cases.push_back({"XRC domain that is in use", DomainInUse});
