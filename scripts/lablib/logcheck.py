@@ -38,6 +38,7 @@ _BAD = re.compile("|".join((
     r"Out of memory: ",
     r"page allocation failure",
     r"swiotlb buffer is full",
+    r"unregister_netdevice: waiting for ",
     r"Call Trace:",
     r"DMA-API: (?!preallocated|debugging)",
 )))
