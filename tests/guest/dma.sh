@@ -320,8 +320,7 @@ reload() {
 		load_modules "$2"
 	fi
 	meet
-	pkill -KILL -x rop_hog || true
-	wait "$hog" 2>/dev/null || true
+	kill_hog || true
 	expect_no_user_objects "rmmod $2"
 	expect_reachable "rmmod $2"
 	meet

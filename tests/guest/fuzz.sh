@@ -65,12 +65,13 @@ for fault in failslab fail_page_alloc fail_usercopy; do
 	[ -d "$knobs" ] || continue
 	echo Y >"$knobs/task-filter"
 	echo 0 >"$knobs/verbose"
-	echo -1 >"$knobs/times"
+	echo 100000000 >"$knobs/times"
 	echo 2 >"$knobs/probability"
 	for knob in ignore-gfp-wait ignore-gfp-highmem cache-filter; do
 		[ ! -e "$knobs/$knob" ] || echo N >"$knobs/$knob"
 	done
 	fuzz "$fault" "$@"
 	echo 0 >"$knobs/probability"
+	[ "$(<"$knobs/times")" -lt 100000000 ] || fail "$fault: nothing was refused"
 done
 rmmod vgem || fail "the processes are gone, and vgem is still in use"

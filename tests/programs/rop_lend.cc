@@ -28,6 +28,7 @@ namespace {
 constexpr size_t kLength = size_t{1} << 20;
 constexpr uint32_t kRequests = 4;
 constexpr uint8_t kGivenBack = 0xff;
+constexpr uint8_t kNothing = 0xfe;
 constexpr int kMaxWait = 4000;  // us
 constexpr uint32_t kFences = 4;
 
@@ -52,11 +53,21 @@ struct Lender {
 struct Way {
   std::string name;
   std::function<void(Lender&)> give_back;
+  bool arrives = false;
 };
+
+uint8_t Lent(size_t i) { return static_cast<uint8_t>(i % kGivenBack); }
 
 const std::vector<Way>& Ways() {
   static const std::vector<Way> ways = {
-      {"completed", [](Lender& l) { l.AwaitAll(); }},
+      {"completed",
+       [](Lender& l) {
+         for (uint32_t i = 0; i < kRequests; i++) {
+           WaitForSuccess(l.connection.send_cq.get(), l.side.options.timeout_s,
+                          "a request");
+         }
+       },
+       true},
       {"flushed",
        [](Lender& l) {
          ToState(l.connection.qp.get(), IBV_QPS_ERR);
@@ -99,8 +110,9 @@ class Test {
   }
 
   void Run(const Way& way) {
-    std::generate(memory_.begin(), memory_.end(),
-                  [n = 0]() mutable { return n++ % kGivenBack; });
+    for (size_t i = 0; i < kLength; i++) {
+      memory_[i] = side_.leads ? Lent(i) : kNothing;
+    }
     QpConfig config;
     config.access |= IBV_ACCESS_REMOTE_WRITE;
     Lender lender = {
@@ -116,6 +128,10 @@ class Test {
       const auto late = std::find(memory_.begin(), memory_.end(), kGivenBack);
       Check(late == memory_.end(), way.name, ": byte ", late - memory_.begin(),
             " was sent after it was given back");
+      for (size_t i = 0; way.arrives && i < kLength; i++) {
+        Check(memory_[i] == Lent(i), way.name, ": byte ", i, " is ",
+              int{memory_[i]});
+      }
     } else {
       for (uint32_t i = 0; i < kRequests; i++) {
         PostWrite(lender, memory_.data(), peer);
