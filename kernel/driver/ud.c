@@ -301,12 +301,14 @@ void ropcie_rx_datagram(struct ropcie_mq *mq, struct ropcie_peer *peer,
  * struct member - a queue pair in a multicast group
  * @list: place on dev->members
  * @gid: the group
+ * @times: it was attached so often; core counts its attachments by their LIDs, too
  * @qp: queue pair, with a reference
  * @rcu: delays the end for rx_multicast()
  */
 struct member {
 	struct list_head list;
 	union ib_gid gid;
+	u32 times;
 	struct ropcie_qp *qp;
 	struct rcu_head rcu;
 };
@@ -376,17 +378,20 @@ int ropcie_attach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 {
 	struct ropcie_qp *qp = to_rqp(ibqp);
 	struct ropcie_dev *dev = qp->dev;
-	struct member *m;
+	struct member *m, *is;
 	int ret = 0;
 
 	m = kzalloc(sizeof(*m), ROPCIE_GFP_USER);
 	if (!m)
 		return -ENOMEM;
 	m->gid = *gid;
+	m->times = 1;
 	m->qp = qp;
 	mutex_lock(&dev->qp_mutex);
-	if (find_member(dev, qp, gid)) {
-		kfree(m); /* once is enough */
+	is = find_member(dev, qp, gid);
+	if (is) {
+		is->times++;
+		kfree(m);
 	} else if (dev->num_members == ROPCIE_MAX_MCAST ||
 		   group_size(dev, gid) == ROPCIE_MAX_MCAST_QP) {
 		kfree(m);
@@ -407,7 +412,7 @@ int ropcie_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 
 	mutex_lock(&qp->dev->qp_mutex);
 	m = find_member(qp->dev, qp, gid);
-	if (m)
+	if (m && !--m->times)
 		remove_member(qp->dev, m);
 	mutex_unlock(&qp->dev->qp_mutex);
 	return m ? 0 : -EINVAL;

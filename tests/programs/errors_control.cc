@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -43,10 +44,42 @@ class ControlCases {
     report_.Case("illegal QP transitions", [this] { Transitions(); });
     report_.Case("QP attributes out of range", [this] { Attributes(); });
     report_.Case("ibv_query_qp", [this] { Query(); });
+    report_.Case("multicast groups", [this] { Groups(); });
   }
 
  private:
   [[nodiscard]] ibv_context* context() const { return device_.context.get(); }
+
+  // Whoever uses an attachment up twice would keep the queue pair in use for
+  // ever.
+  void Groups() {
+    ibv_qp_init_attr init{};
+    init.send_cq = cq_.get();
+    init.recv_cq = cq_.get();
+    init.cap = QpConfig().cap;
+    init.qp_type = IBV_QPT_UD;
+    QpPtr qp(ibv_create_qp(device_.pd.get(), &init));
+    Check(qp != nullptr, "ibv_create_qp: ", std::strerror(errno));
+    ibv_gid group{};
+    group.raw[0] = 0xff;
+    group.raw[1] = 0x0e;
+    group.raw[15] = 1;
+    for (const uint16_t lid : {1, 2, 2}) {
+      report_.ExpectErrno(ibv_attach_mcast(qp.get(), &group, lid), {0},
+                          Text("attach with LID ", lid));
+    }
+    for (const uint16_t lid : {1, 2}) {
+      report_.ExpectErrno(ibv_detach_mcast(qp.get(), &group, lid), {0},
+                          Text("detach with LID ", lid));
+    }
+    report_.ExpectErrno(ibv_detach_mcast(qp.get(), &group, 1), {EINVAL},
+                        "detach of what is not attached");
+    group.raw[0] = 0xfe;
+    report_.ExpectErrno(ibv_attach_mcast(qp.get(), &group, 0), {EINVAL},
+                        "attach to an address of one node");
+    report_.ExpectErrno(ibv_destroy_qp(qp.release()), {0},
+                        "ibv_destroy_qp after all is detached");
+  }
 
   void Ports() {
     ibv_port_attr port{};

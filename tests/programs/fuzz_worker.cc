@@ -424,8 +424,9 @@ class Worker {
         if (qp != nullptr) {
           ibv_gid group = gid_;
           group.raw[0] = OneIn(4) ? Any<uint8_t>() : 0xff;
-          (void)(OneIn(2) ? ibv_attach_mcast(qp, &group, 0)
-                          : ibv_detach_mcast(qp, &group, 0));
+          const auto lid = static_cast<uint16_t>(Below(3));
+          (void)(OneIn(2) ? ibv_attach_mcast(qp, &group, lid)
+                          : ibv_detach_mcast(qp, &group, lid));
         }
         break;
       default:
