@@ -59,7 +59,7 @@ int ropcie_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 
 struct ropcie_mr *ropcie_mr_alloc(struct ib_pd *ibpd, int access)
 {
-	struct ropcie_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	struct ropcie_mr *mr = kzalloc(sizeof(*mr), ROPCIE_GFP_USER);
 
 	if (!mr)
 		return NULL;
@@ -400,6 +400,7 @@ static struct ropcie_mr *mr_of_user(struct ib_pd *ibpd,
 		return NULL;
 	}
 	mr->pinned = pinned;
+	mr->on_demand = ropcie_is_odp(pinned) ? pinned : NULL;
 	mr->core.pages = pinned->pages;
 	mr->core.iova = iova;
 	mr->core.length = length;
@@ -437,7 +438,7 @@ static struct ib_mr *reg_null(struct ib_pd *ibpd)
 	mr->core.null = true;
 	mr->core.length = U64_MAX;
 	mr->core.page_shift = PAGE_SHIFT;
-	mr->core.pages = kvmalloc(sizeof(*mr->core.pages), GFP_KERNEL);
+	mr->core.pages = kmalloc(sizeof(*mr->core.pages), ROPCIE_GFP_USER);
 	if (!mr->core.pages) {
 		mr_free(mr);
 		return ERR_PTR(-ENOMEM);
@@ -582,15 +583,22 @@ int ropcie_mr_unpublish(struct ropcie_dev *dev, struct ropcie_mr *mr)
 		return -EBUSY;
 	/* A copy that is under way ends before the pages are unpinned. */
 	ropcie_placement_withdraw(dev, mr);
-	ropcie_mr_put(mr);
+	ropcie_mr_drop(mr);
 	wait_for_completion(&mr->unused);
 	return 0;
 }
 
-void ropcie_mr_put(struct ropcie_mr *mr)
+void ropcie_mr_drop(struct ropcie_mr *mr)
 {
 	if (refcount_dec_and_test(&mr->refs))
 		complete(&mr->unused);
+}
+
+void ropcie_mr_put(struct ropcie_mr *mr)
+{
+	if (unlikely(mr->on_demand))
+		ropcie_odp_used(mr->on_demand);
+	ropcie_mr_drop(mr);
 }
 
 struct ropcie_mr *ropcie_mr_lookup(struct ropcie_dev *dev, u32 key)
@@ -625,8 +633,10 @@ struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp, struct ib_pd *pd,
 	    !ropcie_mr_serves(&mr->core, qp->ibqp.qp_num, access) ||
 	    ropcie_mr_check(&mr->core, to_rpd(pd)->num, sge->addr, sge->length,
 			    access)) {
-		ropcie_mr_put(mr);
+		ropcie_mr_drop(mr);
 		return NULL;
 	}
+	if (unlikely(mr->on_demand))
+		ropcie_odp_use(mr->on_demand);
 	return mr;
 }

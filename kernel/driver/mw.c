@@ -119,6 +119,7 @@ static int bind(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe,
 	mr = container_of(core, struct ropcie_mr, core);
 	/* Whoever finds it valid looks at what it shows. */
 	window->shows = mr;
+	window->on_demand = mr->on_demand;
 	if (ropcie_mr_fast_register(&window->core, &fast, &before)) {
 		window->shows = NULL;
 		return -EINVAL;

@@ -70,9 +70,15 @@ static bool invalidate(struct mmu_interval_notifier *notifier,
 		some |= !!pinned->pages[idx];
 		WRITE_ONCE(pinned->pages[idx], NULL);
 	}
-	/* Copies to and from them end first. */
-	if (some)
+	/*
+	 * Copies to and from them end first. Whoever comes later finds no page: only with
+	 * copies under way is there something to wait for, or each of many regions of a page
+	 * would hold up who wants it back.
+	 */
+	smp_mb(); /* pairs with ropcie_odp_use(), and with ropcie_odp_used() */
+	if (some && atomic_read(&pinned->users))
 		synchronize_rcu_expedited();
+	smp_mb(); /* the same */
 	ib_umem_odp_unmap_dma_pages(odp, range->start, range->end);
 out:
 	mutex_unlock(&odp->umem_mutex);
@@ -383,14 +389,13 @@ int ropcie_odp_missing(struct ropcie_qp *qp, enum ropcie_side side,
 		       struct ropcie_mr *mr, u64 addr, u64 ahead)
 {
 	struct ropcie_page_in *p = &qp->paging->sides[side];
-	struct ropcie_pinned *pinned = mr->shows ? mr->shows->pinned :
-						    mr->pinned;
+	struct ropcie_pinned *pinned = mr->on_demand;
 	u64 pos = addr - mr->core.iova + mr->core.offset;
 	u64 first, behind;
 	bool failed;
 
 	lockdep_assert_held(&qp->lock);
-	if (WARN_ON_ONCE(!pinned || !ropcie_is_odp(pinned)))
+	if (WARN_ON_ONCE(!pinned))
 		return -EACCES;
 	if (p->busy)
 		return -EINPROGRESS;
@@ -510,7 +515,7 @@ static struct ropcie_pinned *advised(struct ib_pd *ibpd, const struct ib_sge *sg
 	else
 		refcount_inc(&pinned->refs);
 	*pos = sge->addr - mr->core.iova + mr->core.offset;
-	ropcie_mr_put(mr);
+	ropcie_mr_drop(mr);
 out:
 	local_bh_enable();
 	return pinned;

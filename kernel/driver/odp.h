@@ -36,6 +36,20 @@ static inline bool ropcie_is_odp(const struct ropcie_pinned *pinned)
 	return pinned->umem->is_odp;
 }
 
+/* Pages are read and written from here on, with bottom halves off. */
+static inline void ropcie_odp_use(struct ropcie_pinned *pinned)
+{
+	atomic_inc(&pinned->users);
+	smp_mb__after_atomic(); /* pairs with that of invalidate() */
+}
+
+/* Until here. */
+static inline void ropcie_odp_used(struct ropcie_pinned *pinned)
+{
+	smp_mb__before_atomic(); /* pairs with that of invalidate() */
+	atomic_dec(&pinned->users);
+}
+
 /**
  * ropcie_odp_missing() - a page that a queue pair needs is not there
  * @qp: queue pair; under its lock

@@ -269,6 +269,7 @@ struct ropcie_pd {
  * @umem: pinned pages, or memory that is brought in on demand (odp.h)
  * @pages: their addresses, or NULL of what is not there
  * @looking: on demand: one at a time looks which pages there are
+ * @users: on demand: copies that may be under way
  * @table_pages: on demand: what counts as pinned of its process: the tables
  */
 struct ropcie_pinned {
@@ -276,6 +277,7 @@ struct ropcie_pinned {
 	struct ib_umem *umem;
 	void **pages;
 	struct mutex looking; /* one at a time looks */
+	atomic_t users;
 	u64 table_pages;
 };
 
@@ -305,6 +307,7 @@ void ropcie_pinned_put(struct ropcie_pinned *pinned);
  * @device: verbs device; @ibmr is not used in windows
  * @grants: that peers have of it (placement.c)
  * @withdrawn: there will be none
+ * @on_demand: @pinned, or that of the region that it shows, if it is such
  * @refs: table entry and users; region memory is freed when it falls to zero
  * @unused: completed then
  * @rcu: delays the freeing for ropcie_mr_find()
@@ -326,6 +329,7 @@ struct ropcie_mr {
 	struct ib_device *device;
 	atomic_t grants;
 	bool withdrawn;
+	struct ropcie_pinned *on_demand;
 	refcount_t refs;
 	struct completion unused;
 	struct rcu_head rcu;
