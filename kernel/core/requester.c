@@ -31,17 +31,6 @@ void ropcie_req_connect(struct ropcie_requester *req,
 	req->retry_left = attr->retry_cnt;
 }
 
-void ropcie_req_set_retries(struct ropcie_requester *req, u8 retry_cnt,
-			    u8 rnr_retry)
-{
-	if (req->attr.retry_cnt != retry_cnt)
-		req->retry_left = retry_cnt;
-	if (req->attr.rnr_retry != rnr_retry)
-		req->rnr_left = rnr_retry;
-	req->attr.retry_cnt = retry_cnt;
-	req->attr.rnr_retry = rnr_retry;
-}
-
 /* Give the work request at the fresh end its place in the PSN sequence. */
 static void assign_psn(struct ropcie_requester *req,
 		       struct ropcie_send_wqe *wqe)
@@ -283,6 +272,22 @@ enum ropcie_req_verdict ropcie_req_next(struct ropcie_requester *req,
 static void begin_waiting(struct ropcie_requester *req, u64 now)
 {
 	req->deadline = req->attr.timeout_ns ? now + req->attr.timeout_ns : 0;
+}
+
+void ropcie_req_set_retries(struct ropcie_requester *req, u8 retry_cnt,
+			    u8 rnr_retry, u64 timeout_ns, u64 now)
+{
+	bool changes = req->attr.timeout_ns != timeout_ns;
+
+	if (req->attr.retry_cnt != retry_cnt)
+		req->retry_left = retry_cnt;
+	if (req->attr.rnr_retry != rnr_retry)
+		req->rnr_left = rnr_retry;
+	req->attr.retry_cnt = retry_cnt;
+	req->attr.rnr_retry = rnr_retry;
+	req->attr.timeout_ns = timeout_ns;
+	if (changes && answer_due(req) && !req->rnr_wait && !req->error)
+		begin_waiting(req, now);
 }
 
 /*

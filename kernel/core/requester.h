@@ -486,9 +486,11 @@ void ropcie_req_resume(struct ropcie_requester *req);
  * @req: requester
  * @retry_cnt: as in struct ropcie_req_attr; one that is another counts anew
  * @rnr_retry: the same
+ * @timeout_ns: as there; another begins now
+ * @now: current time, ns
  */
 void ropcie_req_set_retries(struct ropcie_requester *req, u8 retry_cnt,
-			    u8 rnr_retry);
+			    u8 rnr_retry, u64 timeout_ns, u64 now);
 
 /**
  * ropcie_req_drain() - begin no work request any more (SQD), or go on

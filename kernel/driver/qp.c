@@ -590,17 +590,17 @@ static int enter_state(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 		ropcie_req_resume(&qp->req);
 	}
 	WRITE_ONCE(qp->qkey, qp->attr.qkey);
-	qp->req.attr.timeout_ns = timeout_ns(qp->attr.timeout);
 	ropcie_req_set_retries(&qp->req, qp->attr.retry_cnt,
-			       qp->attr.rnr_retry);
+			       qp->attr.rnr_retry, timeout_ns(qp->attr.timeout),
+			       ktime_get_ns());
 	qp->req.attr.max_rd_atomic = qp->attr.max_rd_atomic;
 	qp->rsp.attr.min_rnr_timer = qp->attr.min_rnr_timer;
 	qp->rsp.attr.max_rd_atomic = qp->attr.max_dest_rd_atomic;
 	qp->rsp.attr.access = qp->attr.qp_access_flags;
+	ropcie_req_drain(&qp->req, next == IB_QPS_SQD);
 	if (qp->place)
 		qp->place->out.closed = qp->place->lost ||
 					qp->req.error || qp->req.local_error;
-	ropcie_req_drain(&qp->req, next == IB_QPS_SQD);
 	if (next != cur)
 		qp->sq_drained = false;
 	if (next == IB_QPS_ERR) {

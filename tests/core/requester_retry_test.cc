@@ -487,6 +487,37 @@ TEST_F(Requester, RequestThatCouldNotBeginIsNotBegunWhileDraining) {
   ExpectComplete(2);
 }
 
+// In SQD, where nothing else begins to wait.
+TEST_F(Requester, AnotherTimeOutBeginsAtOnce) {
+  const ropcie_req_attr attr = req_.attr;
+  const auto set_timeout = [&](uint64_t timeout_ns) {
+    ropcie_req_set_retries(&req_, attr.retry_cnt, attr.rnr_retry, timeout_ns,
+                           now_);
+  };
+  GiveCredits();
+  set_timeout(0);
+  Post(1, 10);
+  SendAll();
+  EXPECT_EQ(req_.deadline, 0U);
+  set_timeout(1000);
+  EXPECT_EQ(req_.deadline, now_ + 1000);
+  now_ += 10;
+  set_timeout(1000);
+  EXPECT_EQ(req_.deadline, now_ + 990) << "it has not changed";
+  set_timeout(0);
+  EXPECT_EQ(req_.deadline, 0U);
+  Ack(100, 1, kManyCredits);
+  ExpectComplete(1);
+  set_timeout(1000);
+  EXPECT_EQ(req_.deadline, 0U) << "nothing is awaited";
+  Post(2, 10);
+  SendAll();
+  Rnr(101);
+  const uint64_t asked_for = req_.deadline;
+  set_timeout(2000);
+  EXPECT_EQ(req_.deadline, asked_for);
+}
+
 TEST_F(Requester, RequestThatCouldNotBeginIsLeftOutAlsoBehindARetry) {
   Post(1, 10);
   Post(2, 10);
@@ -503,7 +534,7 @@ TEST_F(Requester, RequestThatCouldNotBeginIsLeftOutAlsoBehindARetry) {
 
 TEST_F(Requester, NewRetryCountsHoldFromTheNextRequestOn) {
   Connect(100, 0, 0);
-  ropcie_req_set_retries(&req_, 1, 2);
+  ropcie_req_set_retries(&req_, 1, 2, kTimeout, now_);
   Post(1, 10);
   SendAll();
   Rnr(100);
@@ -516,7 +547,7 @@ TEST_F(Requester, NewRetryCountsHoldFromTheNextRequestOn) {
   EXPECT_EQ(req_.error, 0) << "and one when nobody answers";
   SendAll();
   // What is not new does not count anew.
-  ropcie_req_set_retries(&req_, 1, 2);
+  ropcie_req_set_retries(&req_, 1, 2, kTimeout, now_);
   now_ = req_.deadline;
   ropcie_req_timeout(&req_, now_, true);
   EXPECT_EQ(req_.error, ROPCIE_WC_RETRY_EXC_ERR);
