@@ -88,12 +88,14 @@ static bool port_active(const struct ropcie_dev *dev)
 static bool speed_is_known(struct net_device *ndev)
 {
 	struct ethtool_link_ksettings settings;
-	int ret;
+	int ret = -ENODEV;
 
 	if (!netif_carrier_ok(ndev))
 		return false;
 	rtnl_lock();
-	ret = __ethtool_get_link_ksettings(ndev, &settings);
+	/* One that is going may stand on one that is gone. */
+	if (ndev->reg_state == NETREG_REGISTERED)
+		ret = __ethtool_get_link_ksettings(ndev, &settings);
 	rtnl_unlock();
 	return !ret && settings.base.speed != (u32)SPEED_UNKNOWN;
 }
@@ -119,13 +121,13 @@ static int ropcie_query_port(struct ib_device *ibdev, u32 port,
 	attr->max_msg_sz = ROPCIE_MAX_MSG;
 	attr->pkey_tbl_len = 1;
 	attr->max_vl_num = 1;
-	if (!up || !speed_is_known(ndev)) {
+	if (!up || !speed_is_known(ndev) ||
+	    ib_get_eth_speed(ibdev, port, &attr->active_speed,
+			     &attr->active_width)) {
 		attr->active_speed = IB_SPEED_SDR;
 		attr->active_width = IB_WIDTH_1X;
-		return 0;
 	}
-	return ib_get_eth_speed(ibdev, port, &attr->active_speed,
-				&attr->active_width);
+	return 0;
 }
 
 static int ropcie_query_pkey(struct ib_device *ibdev, u32 port, u16 index,
@@ -647,9 +649,12 @@ static int __init ropcie_init(void)
 	ret = ropcie_odp_init();
 	if (ret)
 		goto err_work;
-	ret = register_netdevice_notifier(&netdev_notifier);
+	ret = ropcie_mmap_init();
 	if (ret)
 		goto err_odp;
+	ret = register_netdevice_notifier(&netdev_notifier);
+	if (ret)
+		goto err_mmap;
 	ret = ropcie_driver_register(&ropcie_driver);
 	if (ret)
 		goto err_notifier;
@@ -658,6 +663,8 @@ static int __init ropcie_init(void)
 
 err_notifier:
 	unregister_netdevice_notifier(&netdev_notifier);
+err_mmap:
+	ropcie_mmap_exit();
 err_odp:
 	ropcie_odp_exit();
 err_work:
@@ -670,6 +677,7 @@ static void __exit ropcie_exit(void)
 	ropcie_link_exit();
 	ropcie_driver_unregister(&ropcie_driver);
 	unregister_netdevice_notifier(&netdev_notifier);
+	ropcie_mmap_exit();
 	ropcie_odp_exit();
 	ropcie_work_exit();
 	rcu_barrier(); /* members of groups are freed behind it */

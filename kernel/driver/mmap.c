@@ -6,8 +6,11 @@
  * file, not its context: that ends when the process does, or closes it, whatever
  * is mapped still, or looked at by the kernel (on-demand paging).
  */
+#include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/mount.h>
 #include <linux/pagemap.h>
+#include <linux/pagevec.h>
 #include <linux/shmem_fs.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -20,20 +23,62 @@ static struct ropcie_shared *to_shared(struct rdma_user_mmap_entry *entry)
 	return container_of(entry, struct ropcie_shared, entry);
 }
 
+/*
+ * Of our own: files of the kernel's have huge pages where an administrator asks for
+ * them (shmem_enabled), of which a queue would hold a whole one.
+ */
+static struct vfsmount *files;
+
+int ropcie_mmap_init(void)
+{
+	struct file_system_type *type = get_fs_type("tmpfs");
+
+	if (!type)
+		return -ENODEV;
+	files = vfs_kern_mount(type, SB_KERNMOUNT, type->name, NULL);
+	return PTR_ERR_OR_ZERO(files);
+}
+
+void ropcie_mmap_exit(void)
+{
+	kern_unmount(files);
+}
+
+static void put_pages(struct folio_batch *batch, bool mapped)
+{
+	if (mapped)
+		check_move_unevictable_folios(batch);
+	folio_batch_release(batch);
+	cond_resched();
+}
+
+/* A process may have them mapped for long still: they may be swapped then. */
+static void give_up_pages(struct ropcie_shared *mem)
+{
+	bool mapped = mem->num && mapping_mapped(mem->file->f_mapping);
+	struct folio_batch batch;
+
+	if (mapped)
+		mapping_clear_unevictable(mem->file->f_mapping);
+	folio_batch_init(&batch);
+	while (mem->num) {
+		struct page *page = mem->pages[--mem->num];
+
+		/* Written to by the kernel, which only it knows. */
+		set_page_dirty(page);
+		if (!folio_batch_add(&batch, page_folio(page)))
+			put_pages(&batch, mapped);
+	}
+	put_pages(&batch, mapped);
+}
+
 static void shared_free(struct ropcie_shared *mem)
 {
 	vunmap(mem->addr);
-	while (mem->num) {
-		/* Written to by the kernel, which only it knows. */
-		set_page_dirty(mem->pages[--mem->num]);
-		put_page(mem->pages[mem->num]);
-	}
+	give_up_pages(mem);
 	kvfree(mem->pages);
-	if (mem->file) {
-		/* A process may have it mapped for long still. */
-		mapping_clear_unevictable(mem->file->f_mapping);
+	if (mem->file)
 		fput(mem->file);
-	}
 	if (mem->charged)
 		atomic_sub(mem->charge, mem->charged);
 	kfree(mem);
@@ -42,8 +87,9 @@ static void shared_free(struct ropcie_shared *mem)
 /* A file of so many pages, which stay where they are. Return: it, or NULL. */
 static struct file *make_file(u32 num)
 {
-	struct file *file = shmem_file_setup("ropcie", (loff_t)num << PAGE_SHIFT,
-					     VM_NORESERVE);
+	loff_t size = (loff_t)num << PAGE_SHIFT;
+	struct file *file = shmem_file_setup_with_mnt(files, "ropcie", size,
+						      VM_NORESERVE);
 
 	if (IS_ERR(file))
 		return NULL;

@@ -31,6 +31,8 @@ struct ropcie_shared *ropcie_shared_alloc(struct ib_ucontext *ibuc, size_t size,
 /* The kernel is done with it; the process may not be. NULL is nothing. */
 void ropcie_shared_put(struct ropcie_shared *mem);
 int ropcie_mmap(struct ib_ucontext *ibuc, struct vm_area_struct *vma);
+int ropcie_mmap_init(void);
+void ropcie_mmap_exit(void);
 void ropcie_mmap_free(struct rdma_user_mmap_entry *entry);
 
 /* uqueue.c */

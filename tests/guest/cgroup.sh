@@ -80,4 +80,18 @@ assert len(kept) > 5, len(kept)'" || status=$?
 [ $status = 0 ] || fail "the limit of memory: the program ended with status $status"
 expect_no_user_objects "a program that ran out of memory"
 pass "a limit of memory"
+
+# Queues are files in memory, which may be of huge pages.
+huge=/sys/kernel/mm/transparent_hugepage/shmem_enabled
+if [ -e $huge ]; then
+	echo always >$huge || fail "no huge pages"
+	in_group bash -c "$(declare -f python); RDMA_DEV=$RDMA_DEV; python '
+pd = PD(ctx)
+cq = CQ(ctx, 10)
+for i in range(200):
+    kept.append(QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap())))'" ||
+		fail "200 small queue pairs take more than 64 MiB"
+	echo never >$huge
+	pass "small queues where huge pages are asked for"
+fi
 ibv_devinfo -d "$RDMA_DEV" >/dev/null || fail "the device is of no use afterwards"

@@ -76,6 +76,10 @@ Counts& SharedCounts() {
       const Mapping& queue = queues[Below(queues.size())];
       munmap(queue.begin, queue.length);
     }
+    if (OneIn(200) && !queues.empty()) {
+      const Mapping& queue = queues[Below(queues.size())];
+      (void)madvise(queue.begin, queue.length, MADV_REMOVE);
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(Below(2000)));
   }
 }
