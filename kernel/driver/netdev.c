@@ -30,12 +30,14 @@
 #define ROPCIE_NETDEV_STALL HZ
 /* How often a stopped queue looks for itself, should a wake-up be missing. */
 #define ROPCIE_NETDEV_RETRY (HZ / 10)
+/* Frames that wait for the stack; as many as Linux lets wait by default. */
+#define ROPCIE_NETDEV_BACKLOG 1000
 /* Mbit/s that ethtool shows: nominal, as the link's own rate is not known. */
 #define ROPCIE_NETDEV_SPEED SPEED_10000
 
 /*
- * A peer that frames go to. @full, @full_since and @unflushed belong to the
- * transmit lock. @known is @mac as a number, and stays when the peer is down.
+ * A peer that frames go to. @full to @refused belong to the transmit lock. @known
+ * is @mac as a number, and stays when the peer is down.
  */
 struct ropcie_netdev_peer {
 	struct list_head list;
@@ -46,6 +48,7 @@ struct ropcie_netdev_peer {
 	bool full;
 	bool unflushed;
 	unsigned long full_since; /* jiffies; valid while @full */
+	unsigned long refused; /* the last time; the same */
 };
 
 struct ropcie_netdev {
@@ -56,6 +59,8 @@ struct ropcie_netdev {
 	struct ropcie_netdev_peer *all; /* by ropcie_peer_index() */
 	struct list_head peers; /* those of them that are up, under RCU */
 	struct delayed_work retry;
+	struct sk_buff_head rx; /* in the order of the lanes, whoever drains them */
+	struct napi_struct napi;
 };
 
 /* The payload of an skb without frag list as runs. Return: number of runs. */
@@ -98,9 +103,13 @@ static int ropcie_netdev_send(struct ropcie_netdev_peer *to,
 	if (!err) {
 		to->full = false;
 		to->unflushed = true;
-	} else if (err == -EAGAIN && !to->full) {
+	} else if (err == -EAGAIN) {
+		/* Who does not try again, waits for nothing. */
+		if (!to->full ||
+		    time_after(jiffies, to->refused + 2 * ROPCIE_NETDEV_RETRY))
+			to->full_since = jiffies;
 		to->full = true;
-		to->full_since = jiffies;
+		to->refused = jiffies;
 	}
 	return err;
 }
@@ -231,6 +240,8 @@ static netdev_tx_t ropcie_netdev_xmit(struct sk_buff *skb,
 	rcu_read_lock();
 	skb_reset_mac_header(skb);
 	err = ropcie_netdev_forward(nd, skb);
+	if (!err)
+		skb_tx_timestamp(skb);
 	if (err || !netdev_xmit_more() || netif_queue_stopped(ndev))
 		ropcie_netdev_flush(nd);
 	rcu_read_unlock();
@@ -242,7 +253,6 @@ static netdev_tx_t ropcie_netdev_xmit(struct sk_buff *skb,
 		dev_kfree_skb_any(skb);
 	} else {
 		dev_sw_netstats_tx_add(ndev, 1, len);
-		skb_tx_timestamp(skb);
 		dev_consume_skb_any(skb);
 	}
 	return NETDEV_TX_OK;
@@ -290,7 +300,8 @@ static void ropcie_netdev_recv(struct ropcie_mq *mq, struct ropcie_peer *peer,
 		DEV_STATS_INC(ndev, rx_length_errors);
 		return;
 	}
-	skb = ropcie_netdev_alloc(ndev, len);
+	skb = skb_queue_len_lockless(&nd->rx) < ROPCIE_NETDEV_BACKLOG ?
+		      ropcie_netdev_alloc(ndev, len) : NULL;
 	if (!skb) {
 		dev_core_stats_rx_dropped_inc(ndev);
 		return;
@@ -298,7 +309,24 @@ static void ropcie_netdev_recv(struct ropcie_mq *mq, struct ropcie_peer *peer,
 	ropcie_rec_scatter(rec, 0, vec, ropcie_netdev_vec(skb, vec));
 	dev_sw_netstats_rx_add(ndev, len);
 	skb->protocol = eth_type_trans(skb, ndev);
-	netif_rx(skb);
+	skb_queue_tail(&nd->rx, skb);
+	napi_schedule(&nd->napi);
+}
+
+static int ropcie_netdev_poll(struct napi_struct *napi, int budget)
+{
+	struct ropcie_netdev *nd =
+		container_of(napi, struct ropcie_netdev, napi);
+	struct sk_buff *skb;
+	int done = 0;
+
+	while (done < budget && (skb = skb_dequeue(&nd->rx))) {
+		napi_gro_receive(napi, skb);
+		done++;
+	}
+	if (done < budget)
+		napi_complete_done(napi, done);
+	return done;
 }
 
 static int ropcie_netdev_open(struct net_device *ndev)
@@ -306,9 +334,12 @@ static int ropcie_netdev_open(struct net_device *ndev)
 	struct ropcie_netdev *nd = netdev_priv(ndev);
 	int err;
 
+	napi_enable(&nd->napi);
 	err = ropcie_mq_open(nd->adapter, &nd->mq);
-	if (err)
+	if (err) {
+		napi_disable(&nd->napi);
 		return err;
+	}
 	netif_start_queue(ndev);
 	return 0;
 }
@@ -319,6 +350,8 @@ static int ropcie_netdev_stop(struct net_device *ndev)
 
 	netif_stop_queue(ndev);
 	ropcie_mq_close(nd->adapter, &nd->mq);
+	napi_disable(&nd->napi);
+	skb_queue_purge(&nd->rx);
 	return 0;
 }
 
@@ -399,6 +432,8 @@ struct net_device *ropcie_netdev_create(struct ropcie_adapter *a,
 	mutex_init(&nd->lock);
 	INIT_LIST_HEAD(&nd->peers);
 	INIT_DELAYED_WORK(&nd->retry, ropcie_netdev_retry);
+	skb_queue_head_init(&nd->rx);
+	netif_napi_add(ndev, &nd->napi, ropcie_netdev_poll);
 
 	SET_NETDEV_DEV(ndev, parent);
 	eth_hw_addr_random(ndev);
@@ -411,6 +446,7 @@ struct net_device *ropcie_netdev_create(struct ropcie_adapter *a,
 	/* Without HIGHDMA: fragments must have kernel addresses. */
 	ndev->hw_features = NETIF_F_SG;
 	ndev->features = NETIF_F_SG;
+	ndev->vlan_features = NETIF_F_SG;
 	netif_carrier_off(ndev);
 	return ndev;
 }
