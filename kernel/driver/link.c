@@ -49,6 +49,7 @@ static int create(const char *name, struct net_device *ndev)
 		.netdev = ndev,
 		.name = name,
 	};
+	struct net *net = dev_net(ndev);
 	struct ropcie_dev *dev;
 	bool gone;
 
@@ -61,9 +62,10 @@ static int create(const char *name, struct net_device *ndev)
 		return PTR_ERR(dev);
 	}
 	list_add_tail(&dev->link, &links);
-	/* Its end is not heard of before it is registered. */
+	/* Before it is registered it does not hear that its interface ends, or moves. */
 	rtnl_lock();
-	gone = ndev->reg_state != NETREG_REGISTERED;
+	gone = ndev->reg_state != NETREG_REGISTERED ||
+	       !net_eq(dev_net(ndev), net);
 	rtnl_unlock();
 	if (gone)
 		forget(dev);
