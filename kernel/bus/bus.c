@@ -48,6 +48,20 @@ static void ropcie_bus_shutdown(struct device *dev)
 		to_ropcie_driver(dev->driver)->shutdown(to_ropcie_device(dev));
 }
 
+static int __maybe_unused ropcie_bus_suspend(struct device *dev)
+{
+	return dev->driver ? to_ropcie_driver(dev->driver)
+				     ->suspend(to_ropcie_device(dev)) : 0;
+}
+
+static int __maybe_unused ropcie_bus_resume(struct device *dev)
+{
+	return dev->driver ? to_ropcie_driver(dev->driver)
+				     ->resume(to_ropcie_device(dev)) : 0;
+}
+
+static SIMPLE_DEV_PM_OPS(ropcie_bus_pm, ropcie_bus_suspend, ropcie_bus_resume);
+
 static ssize_t modalias_show(struct device *dev, struct device_attribute *attr,
 			     char *buf)
 {
@@ -68,6 +82,7 @@ static struct bus_type ropcie_bus_type = {
 	.probe = ropcie_bus_probe,
 	.remove = ropcie_bus_remove,
 	.shutdown = ropcie_bus_shutdown,
+	.pm = &ropcie_bus_pm,
 	.dev_groups = ropcie_bus_dev_groups,
 };
 

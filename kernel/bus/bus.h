@@ -35,12 +35,16 @@ struct ropcie_device {
  * @probe: bind; may sleep
  * @remove: unbind; must not fail; may sleep
  * @shutdown: the machine reboots, or starts another kernel: leave the peers; may sleep
+ * @suspend: it sleeps, or its memory is about to be saved or replaced: the same
+ * @resume: it goes on: find them again; may sleep
  */
 struct ropcie_driver {
 	struct device_driver driver;
 	int (*probe)(struct ropcie_device *rdev);
 	void (*remove)(struct ropcie_device *rdev);
 	void (*shutdown)(struct ropcie_device *rdev);
+	int (*suspend)(struct ropcie_device *rdev);
+	int (*resume)(struct ropcie_device *rdev);
 };
 
 static inline struct ropcie_device *to_ropcie_device(struct device *dev)

@@ -418,6 +418,12 @@ static const struct ropcie_adapter_user adapter_user = {
 	.tx_space = ropcie_tx_space,
 };
 
+static int start_adapter(struct ropcie_dev *dev)
+{
+	return ropcie_adapter_start(dev->adapter, &adapter_user, dev, dev->mac,
+				    be64_to_cpu(dev->ib.node_guid));
+}
+
 static void setup_ibdev(struct ropcie_dev *dev)
 {
 	struct ib_device *ib = &dev->ib;
@@ -550,8 +556,7 @@ struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin)
 		goto err_netdev;
 	list_dev(dev);
 	/* Before anybody can use the device: it reaches itself at once. */
-	ret = ropcie_adapter_start(dev->adapter, &adapter_user, dev, dev->mac,
-				   be64_to_cpu(dev->ib.node_guid));
+	ret = start_adapter(dev);
 	if (ret)
 		goto err_unlist;
 	ret = ropcie_multicast_open(dev);
@@ -632,12 +637,26 @@ static void ropcie_shutdown(struct ropcie_device *rdev)
 	ropcie_adapter_stop(dev->adapter);
 }
 
+/* The same before memory is saved or another kernel's is read into it (hibernation). */
+static int ropcie_suspend(struct ropcie_device *rdev)
+{
+	ropcie_shutdown(rdev);
+	return 0;
+}
+
+static int ropcie_resume(struct ropcie_device *rdev)
+{
+	return start_adapter(dev_get_drvdata(&rdev->dev));
+}
+
 static struct ropcie_driver ropcie_driver = {
 	.driver.name = "ropcie",
 	.driver.owner = THIS_MODULE,
 	.probe = ropcie_probe,
 	.remove = ropcie_remove,
 	.shutdown = ropcie_shutdown,
+	.suspend = ropcie_suspend,
+	.resume = ropcie_resume,
 };
 
 static int __init ropcie_init(void)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 -- 1 cable modules unbind
+# lab: --nodes 2 -- 1 cable asleep modules unbind
 # lab: --nodes 2 -- 1 doorbells
 # lab-long: --nodes 2 --smp 2 -- 1 processors
 # lab: --nodes 2 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 1 pause
@@ -14,6 +14,7 @@
 # afterwards new queue pairs work without reloading anything. What is no loss, such as a
 # short silence or frozen processes, is not seen at all. The ways:
 #   cable       the cable is pulled
+#   asleep      a device is suspended, as with its machine, and resumed
 #   silence     a port falls silent, for longer than is forgiven, and for less
 #   pause       a whole node stands still, for longer and for less; the emulated NTB is
 #               more patient (timeout_ms), so that it is RoPCIe's heartbeat that decides
@@ -41,10 +42,18 @@
 
 turns=${1:-20}
 ways=("${@:2}")
-[ $# -ge 2 ] || ways=(cable silence tcp nvme modules unbind freezer doorbells)
+[ $# -ge 2 ] || ways=(cable asleep silence tcp nvme modules unbind freezer doorbells)
 
 cable() {
 	lose down 0.3 "$turns"
+}
+
+asleep() {
+	insmod "$MODDIR"/*/ropcie_ktest.ko || fail "insmod ropcie_ktest"
+	meet
+	lose asleep 0.3 "$turns" 1
+	lose asleep 0.3 "$turns" 2
+	rmmod ropcie_ktest || fail "rmmod ropcie_ktest"
 }
 
 silence() {

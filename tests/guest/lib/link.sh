@@ -24,11 +24,17 @@ silence_ms() {
 # Nothing can be read there, and it has no end.
 exec {never}<> <(:)
 
-# cut_for WORD SECONDS: the cable is pulled (down), this port falls silent (dead), or this
-# node does (pause). No program is loaded meanwhile, which takes a busy node longer.
+# cut_for WORD SECONDS: the cable is pulled (down), this port falls silent (dead), its
+# device sleeps (asleep), or this node does (pause). No program is loaded meanwhile, which takes a busy node longer.
 cut_for() {
 	if [ "$1" = pause ]; then
 		lab-pause "$2" || fail "the lab does not pause"
+		return
+	fi
+	if [ "$1" = asleep ]; then
+		echo 1 >"/sys/kernel/debug/ropcie_ktest/$RDMA_DEV/sleep" || fail "the device does not sleep"
+		read -rt "$2" -u "$never" || true
+		echo 0 >"/sys/kernel/debug/ropcie_ktest/$RDMA_DEV/sleep" || fail "the device does not wake"
 		return
 	fi
 	[ -n "$cable" ] || fail "the link has no knob"

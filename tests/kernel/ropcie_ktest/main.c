@@ -337,6 +337,32 @@ static const struct file_operations ktest_user_fops = {
 	.write = ktest_user_write,
 };
 
+/* "1": its device sleeps as before hibernation; "0": it wakes. The rest of the machine does not. */
+static ssize_t ktest_sleep_write(struct file *file, const char __user *buf,
+				 size_t len, loff_t *pos)
+{
+	struct ktest_device *kt = file->private_data;
+	struct device *dev = kt->ibdev->dev.parent;
+	bool sleep;
+	int err;
+
+	err = kstrtobool_from_user(buf, len, &sleep);
+	if (err)
+		return err;
+	if (!dev)
+		return -EOPNOTSUPP;
+	device_lock(dev);
+	err = sleep ? dev->bus->pm->freeze(dev) : dev->bus->pm->restore(dev);
+	device_unlock(dev);
+	return err ?: len;
+}
+
+static const struct file_operations ktest_sleep_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.write = ktest_sleep_write,
+};
+
 static const struct file_operations ktest_result_fops = {
 	.owner = THIS_MODULE,
 	.open = simple_open,
@@ -363,6 +389,7 @@ static int ktest_add(struct ib_device *ibdev)
 	debugfs_create_file("own", 0200, kt->dir, kt, &ktest_own_fops);
 	debugfs_create_file("user", 0200, kt->dir, kt, &ktest_user_fops);
 	debugfs_create_file("result", 0400, kt->dir, kt, &ktest_result_fops);
+	debugfs_create_file("sleep", 0200, kt->dir, kt, &ktest_sleep_fops);
 	ib_set_client_data(ibdev, &ktest_client, kt);
 	return 0;
 }
