@@ -8,6 +8,7 @@
 #define ROPCIE_BUS_H
 
 #include <linux/device.h>
+#include <linux/pci.h>
 
 struct ropcie_adapter;
 
@@ -19,11 +20,14 @@ struct ropcie_adapter;
 
 /**
  * struct ropcie_device - a device on the bus
+ * @no_pci: zeros, where SMC (smc_ib.c) looks for the identity of a PCI device, for
+ *	which it takes the parent of every RDMA device
  * @dev: embedded; parent is the adapter's device
  * @adapter: what it stands on
  * @id: number, part of its name ("ropcie.0")
  */
 struct ropcie_device {
+	u8 no_pci[offsetof(struct pci_dev, dev)];
 	struct device dev;
 	struct ropcie_adapter *adapter;
 	int id;

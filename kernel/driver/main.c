@@ -424,6 +424,20 @@ static int start_adapter(struct ropcie_dev *dev)
 				    be64_to_cpu(dev->ib.node_guid));
 }
 
+/*
+ * Of no other device, also where rxe or siw is on the same interface: the connection
+ * manager and many of its users tell devices apart by it. Those take FF FE for the two
+ * bytes in the middle.
+ */
+static void set_guid(struct ropcie_dev *dev)
+{
+	u8 *guid = (u8 *)&dev->ib.node_guid;
+
+	addrconf_addr_eui48(guid, dev->mac);
+	guid[3] = 'r';
+	guid[4] = 'p';
+}
+
 static void setup_ibdev(struct ropcie_dev *dev)
 {
 	struct ib_device *ib = &dev->ib;
@@ -443,7 +457,7 @@ static void setup_ibdev(struct ropcie_dev *dev)
 			       BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV) |
 			       BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) |
 			       BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
-	addrconf_addr_eui48((u8 *)&ib->node_guid, dev->netdev->dev_addr);
+	set_guid(dev);
 }
 
 static struct lock_class_key ahs_lock_key;

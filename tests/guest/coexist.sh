@@ -54,6 +54,9 @@ listening_in_namespace() {
 begin rxe
 modprobe rdma_rxe || fail "rdma_rxe does not load"
 rdma link add rxe0 type rxe netdev "$NETDEV" || fail "rxe takes no $NETDEV"
+# The connection manager takes devices of one GUID for one.
+[ "$(cat /sys/class/infiniband/{rxe0,"$RDMA_DEV"}/node_guid | sort -u | wc -l)" = 2 ] ||
+	fail "rxe0 and $RDMA_DEV have one GUID: $(cat /sys/class/infiniband/"$RDMA_DEV"/node_guid)"
 RDMA_DEV=rxe0 pair 18515 ib_send_bw -s 4096 -n 100
 RDMA_DEV=rxe0 pair 18515 ib_write_lat -n 50
 rdma link delete rxe0
