@@ -50,14 +50,15 @@ static void ropcie_bus_shutdown(struct device *dev)
 
 static int __maybe_unused ropcie_bus_suspend(struct device *dev)
 {
-	return dev->driver ? to_ropcie_driver(dev->driver)
-				     ->suspend(to_ropcie_device(dev)) : 0;
+	ropcie_bus_shutdown(dev);
+	return 0;
 }
 
 static int __maybe_unused ropcie_bus_resume(struct device *dev)
 {
-	return dev->driver ? to_ropcie_driver(dev->driver)
-				     ->resume(to_ropcie_device(dev)) : 0;
+	if (!dev->driver)
+		return 0;
+	return to_ropcie_driver(dev->driver)->resume(to_ropcie_device(dev));
 }
 
 static SIMPLE_DEV_PM_OPS(ropcie_bus_pm, ropcie_bus_suspend, ropcie_bus_resume);

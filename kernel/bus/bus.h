@@ -38,16 +38,15 @@ struct ropcie_device {
  * @driver: embedded; name and owner are set
  * @probe: bind; may sleep
  * @remove: unbind; must not fail; may sleep
- * @shutdown: the machine reboots, or starts another kernel: leave the peers; may sleep
- * @suspend: it sleeps, or its memory is about to be saved or replaced: the same
- * @resume: it goes on: find them again; may sleep
+ * @shutdown: the machine reboots, starts another kernel, sleeps, or has its memory saved or
+ *	replaced (hibernation): leave the peers; may sleep
+ * @resume: it goes on after all: find them again; may sleep
  */
 struct ropcie_driver {
 	struct device_driver driver;
 	int (*probe)(struct ropcie_device *rdev);
 	void (*remove)(struct ropcie_device *rdev);
 	void (*shutdown)(struct ropcie_device *rdev);
-	int (*suspend)(struct ropcie_device *rdev);
 	int (*resume)(struct ropcie_device *rdev);
 };
 

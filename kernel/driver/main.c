@@ -651,13 +651,6 @@ static void ropcie_shutdown(struct ropcie_device *rdev)
 	ropcie_adapter_stop(dev->adapter);
 }
 
-/* The same before memory is saved or another kernel's is read into it (hibernation). */
-static int ropcie_suspend(struct ropcie_device *rdev)
-{
-	ropcie_shutdown(rdev);
-	return 0;
-}
-
 static int ropcie_resume(struct ropcie_device *rdev)
 {
 	return start_adapter(dev_get_drvdata(&rdev->dev));
@@ -669,7 +662,6 @@ static struct ropcie_driver ropcie_driver = {
 	.probe = ropcie_probe,
 	.remove = ropcie_remove,
 	.shutdown = ropcie_shutdown,
-	.suspend = ropcie_suspend,
 	.resume = ropcie_resume,
 };
 
