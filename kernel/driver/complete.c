@@ -119,11 +119,12 @@ bool ropcie_qp_flush(struct ropcie_qp *qp)
 	if (ropcie_qp_lends(qp) ||
 	    (unlikely(qp->place) && ropcie_placement_fails_late(qp)))
 		return false;
-	more = ropcie_qp_flush_sends(qp);
+	/* First what it had of a shared queue: who drains waits for sends only. */
 	while (left && ropcie_recv_current(qp)) {
 		ropcie_recv_complete(qp, NULL, IB_WC_WR_FLUSH_ERR);
 		left--;
 	}
+	more = ropcie_qp_flush_sends(qp);
 	/* What it had of the shared queue has its completion (IBTA 11.6.3.4). */
 	if (left && qp->last_wqe_due) {
 		qp->last_wqe_due = false;

@@ -81,17 +81,18 @@ static enum hrtimer_restart look(struct hrtimer *timer)
 	return again;
 }
 
-/* A ring for @cqe completions: shared, or in kernel memory. */
-static int create_ring(struct ropcie_cq *cq, u32 cqe, bool mapped,
+/* A ring for @limit completions: shared, or in kernel memory. */
+static int create_ring(struct ropcie_cq *cq, u32 limit, bool mapped,
 		       struct ib_udata *udata)
 {
 	struct ropcie_uring_want want = {
 		.ring = &cq->uring,
-		.size = cqe,
+		.size = limit,
 		.stride = sizeof(struct ropcie_abi_cqe),
 	};
 
-	cq->size = roundup_pow_of_two(cqe);
+	cq->limit = limit;
+	cq->size = roundup_pow_of_two(limit);
 	if (mapped) {
 		struct ropcie_shared *shared;
 
@@ -159,6 +160,7 @@ static void swap_rings(struct ropcie_cq *one, struct ropcie_cq *other)
 	swap(one->shared, other->shared);
 	swap(one->uring, other->uring);
 	swap(one->size, other->size);
+	swap(one->limit, other->limit);
 }
 
 static u32 cq_end(const struct ropcie_cq *cq)
@@ -202,7 +204,7 @@ static void move_words(struct ropcie_cq *to, const struct ropcie_cq *from,
 }
 
 /* Take over all that @cq has into the ring of @new, most of it without the lock. */
-static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new, u32 cqe)
+static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new)
 {
 	u32 first, end, num, forgets, pass = 0;
 	unsigned long flags;
@@ -213,7 +215,7 @@ static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new, u32 cqe
 	num = ropcie_cq_used(cq); /* once: the process may change it */
 	end = cq_end(cq);
 	first = end - num;
-	while (end - first > ROPCIE_MOVE_MOST && num <= cqe &&
+	while (end - first > ROPCIE_MOVE_MOST && num <= new->limit &&
 	       pass++ < ROPCIE_MOVE_PASSES) {
 		spin_unlock_irqrestore(&cq->lock, flags);
 		copy_completions(new, cq, first, end);
@@ -227,11 +229,10 @@ static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new, u32 cqe
 			first = end - num;
 		forgets = cq->forgets;
 	}
-	if (num <= cqe) {
+	if (num <= new->limit) {
 		copy_completions(new, cq, first, end);
 		move_words(new, cq, num);
 		swap_rings(cq, new);
-		cq->ibcq.cqe = cqe;
 		ret = 0;
 	}
 	spin_unlock_irqrestore(&cq->lock, flags);
@@ -253,14 +254,49 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	ret = create_ring(&new, cqe, cq->shared, udata);
 	if (ret)
 		goto unlock;
-	ret = move_completions(cq, &new, cqe);
-	/* To a process that will not get the answer it is lost. */
-	if (!ret)
+	ret = move_completions(cq, &new);
+	if (!ret) {
+		ibcq->cqe = cqe;
+		/* To a process that will not get the answer it is lost. */
 		ropcie_uring_end(&new.uring);
+	}
 	destroy_ring(&new);
 unlock:
 	mutex_unlock(&cq->resize);
 	return ret;
+}
+
+int ropcie_cq_reserve(struct ib_cq *ibcq, u32 num)
+{
+	struct ropcie_cq *cq = to_rcq(ibcq), new = {};
+	int ret = 0;
+	u32 limit;
+
+	if (!ibcq || ibcq->uobject)
+		return 0;
+	mutex_lock(&cq->resize);
+	limit = ibcq->cqe + cq->reserved + num;
+	if (limit > cq->limit) {
+		ret = create_ring(&new, limit, false, NULL);
+		if (!ret)
+			ret = move_completions(cq, &new);
+		destroy_ring(&new);
+	}
+	if (!ret)
+		cq->reserved += num;
+	mutex_unlock(&cq->resize);
+	return ret;
+}
+
+void ropcie_cq_unreserve(struct ib_cq *ibcq, u32 num)
+{
+	struct ropcie_cq *cq = to_rcq(ibcq);
+
+	if (!ibcq || ibcq->uobject)
+		return;
+	mutex_lock(&cq->resize);
+	cq->reserved -= num;
+	mutex_unlock(&cq->resize);
 }
 
 /*
@@ -355,7 +391,7 @@ bool ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 
 	spin_lock_irqsave(&cq->lock, flags);
 	/* A process may say that it has taken what there never was. */
-	room = !cq->overflow && ropcie_cq_used(cq) < cq->ibcq.cqe;
+	room = !cq->overflow && ropcie_cq_used(cq) < cq->limit;
 	if (!room) {
 		if (!cq->overflow)
 			notify(cq, ROPCIE_CQ_FAILED);
@@ -367,8 +403,8 @@ bool ropcie_cq_add(struct ropcie_cq *cq, const struct ib_wc *wc,
 		WRITE_ONCE(cq->head, cq->head + 1);
 	}
 	if (ropcie_event_holds(&cq->policy)) {
-		if (ropcie_event_more(&cq->policy, 2 * ropcie_cq_used(cq) >=
-							   cq->ibcq.cqe))
+		if (ropcie_event_more(&cq->policy,
+				      2 * ropcie_cq_used(cq) >= cq->limit))
 			tell(cq);
 	} else if (wants_event(cq, solicited)) {
 		tell_of_first(cq);

@@ -145,6 +145,25 @@ static int map_queues(struct ropcie_qp *qp, struct ib_udata *udata)
 	return 0;
 }
 
+/* All that may complete has room. */
+static int reserve_cqes(const struct ib_qp_init_attr *init)
+{
+	int ret = ropcie_cq_reserve(init->send_cq, init->cap.max_send_wr);
+
+	if (ret)
+		return ret;
+	ret = ropcie_cq_reserve(init->recv_cq, init->cap.max_recv_wr);
+	if (ret)
+		ropcie_cq_unreserve(init->send_cq, init->cap.max_send_wr);
+	return ret;
+}
+
+static void unreserve_cqes(const struct ib_qp_init_attr *init)
+{
+	ropcie_cq_unreserve(init->send_cq, init->cap.max_send_wr);
+	ropcie_cq_unreserve(init->recv_cq, init->cap.max_recv_wr);
+}
+
 /* Under dev->qp_mutex. */
 static struct ropcie_wc_name *take_wc_name(struct ropcie_dev *dev)
 {
@@ -259,14 +278,19 @@ int ropcie_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		ret = ropcie_odp_init_qp(qp);
 	if (ret)
 		goto err_queues;
+	ret = reserve_cqes(init);
+	if (ret)
+		goto err_odp;
 	mutex_lock(&dev->qp_mutex);
 	/* Core makes XRC's targets for processes, in its own name. */
 	ret = name_qp(dev, qp, udata || init->qp_type == IB_QPT_XRC_TGT);
 	mutex_unlock(&dev->qp_mutex);
 	if (ret)
-		goto err_odp;
+		goto err_cqes;
 	return 0;
 
+err_cqes:
+	unreserve_cqes(init);
 err_odp:
 	ropcie_odp_exit_qp(qp);
 err_queues:
@@ -732,6 +756,7 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	mutex_lock(&dev->qp_mutex);
 	rest_wc_name(dev, qp->wc_name);
 	mutex_unlock(&dev->qp_mutex);
+	unreserve_cqes(&qp->init);
 	free_queues(qp);
 	return 0;
 }

@@ -100,6 +100,22 @@ int ropcie_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 int ropcie_pre_destroy_cq(struct ib_cq *ibcq);
 int ropcie_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
 int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata);
+
+/**
+ * ropcie_cq_reserve() - a queue pair is made whose requests complete to a CQ
+ * @ibcq: the CQ, or NULL
+ * @num: work requests that the queue pair may have
+ *
+ * Kernel code makes a CQ for what it has signaled, but a flush completes all (IBTA
+ * 10.3.1.7), also for CQs that many queue pairs share (ib_cq_pool_get()): it gets room for
+ * both. Of a process's CQ the process has to see to that. Context: process.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int ropcie_cq_reserve(struct ib_cq *ibcq, u32 num);
+
+/* The queue pair is destroyed. */
+void ropcie_cq_unreserve(struct ib_cq *ibcq, u32 num);
 int ropcie_modify_cq(struct ib_cq *ibcq, u16 count, u16 period_us);
 int ropcie_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc);
 int ropcie_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);

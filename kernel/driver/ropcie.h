@@ -347,12 +347,14 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
 /**
  * struct ropcie_cq - a completion queue: a ring in kernel memory, or shared
  * @ibcq: what verbs sees
- * @resize: one at a time
+ * @resize: one at a time; guards @reserved
+ * @reserved: completions that there is room for behind @ibcq.cqe
  * @lock: guards all below
  * @shared: memory of @uring, or NULL
  * @uring: of a mapped queue, in the place of @ring to @tail
  * @ring: @size entries
  * @size: a power of two
+ * @limit: of them may be used
  * @head: next to write
  * @tail: next to poll
  * @armed: notifications that the consumer asked for: IB_CQ_SOLICITED_MASK; of a
@@ -370,12 +372,14 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
  */
 struct ropcie_cq {
 	struct ib_cq ibcq;
-	struct mutex resize; /* one at a time */
+	struct mutex resize; /* one at a time; guards @reserved */
+	u32 reserved;
 	spinlock_t lock; /* guards all below */
 	struct ropcie_shared *shared;
 	struct ropcie_uring uring;
 	struct ib_wc *ring;
 	u32 size;
+	u32 limit;
 	u32 head;
 	u32 tail;
 	u32 armed;

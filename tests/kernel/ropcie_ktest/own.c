@@ -3,7 +3,8 @@
  * A message that takes the key of its own source away: two queue pairs of one domain
  * are connected with each other, and IB_WR_SEND_WITH_INV names the region that it is
  * sent from. Who invalidates waits for who uses the region, which must not be the
- * sender.
+ * sender. In the end, more is flushed than the completion queue was made for, of which
+ * nothing is signaled.
  */
 #include <linux/etherdevice.h>
 #include <linux/sched/signal.h>
@@ -16,6 +17,8 @@
 #define OWN_LEN (OWN_PAGES * PAGE_SIZE)
 /* After one in so many, the region is used once more, which ends the connection. */
 #define OWN_ENDS 4
+#define OWN_CQES 16
+#define OWN_FLUSHED (8 * OWN_CQES)
 
 /* From what travels in a slot to several records. */
 static const u32 own_sizes[] = { 1, 20, 64, 4096, 10001, 65536, 150000, OWN_LEN };
@@ -38,6 +41,7 @@ static const u32 own_sizes[] = { 1, 20, 64, 4096, 10001, 65536, 150000, OWN_LEN 
  * @source_dma: address of @source
  * @target_dma: address of @target
  * @round: how many messages there were
+ * @flushed: what was flushed
  */
 struct own_test {
 	struct ib_device *ibdev;
@@ -56,6 +60,7 @@ struct own_test {
 	u64 source_dma;
 	u64 target_dma;
 	u32 round;
+	u32 flushed;
 };
 
 /* Return: 0 when @is is @right. */
@@ -233,6 +238,30 @@ static int one_message(struct own_test *t)
 	return err ? err : connect(t);
 }
 
+static void count_flushed(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct own_test *t = cq->cq_context;
+
+	if (wc->status == IB_WC_WR_FLUSH_ERR)
+		t->flushed++;
+}
+
+/* Of messages that nobody receives. */
+static int flush(struct own_test *t)
+{
+	struct ib_cqe cqe = { .done = count_flushed };
+	struct ib_send_wr wr = { .opcode = IB_WR_SEND, .wr_cqe = &cqe };
+	u32 i;
+	int err = 0;
+
+	for (i = 0; i < OWN_FLUSHED && !err; i++)
+		err = ib_post_send(t->qp[0], &wr, NULL);
+	if (err)
+		return expect(t, "what ib_post_send() returns", err, 0);
+	ib_drain_sq(t->qp[0]);
+	return expect(t, "number of those flushed", t->flushed, OWN_FLUSHED);
+}
+
 static int map(struct own_test *t, u8 *area, enum dma_data_direction dir,
 	       u64 *dma)
 {
@@ -250,7 +279,8 @@ static int open(struct own_test *t)
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		.cap = {
-			.max_send_wr = 4,
+			/* One more: draining takes it. */
+			.max_send_wr = OWN_FLUSHED + 1,
 			.max_recv_wr = 4,
 			.max_send_sge = 1,
 			.max_recv_sge = 1,
@@ -273,10 +303,10 @@ static int open(struct own_test *t)
 	t->pd = ib_alloc_pd(t->ibdev, 0);
 	if (IS_ERR(t->pd))
 		return PTR_ERR(t->pd);
-	t->cq = ib_alloc_cq(t->ibdev, t, 16, 0, IB_POLL_DIRECT);
+	t->cq = ib_alloc_cq(t->ibdev, t, OWN_CQES, 0, IB_POLL_DIRECT);
 	if (IS_ERR(t->cq))
 		return PTR_ERR(t->cq);
-	t->recv_cq = ib_alloc_cq(t->ibdev, t, 16, 0, IB_POLL_DIRECT);
+	t->recv_cq = ib_alloc_cq(t->ibdev, t, OWN_CQES, 0, IB_POLL_DIRECT);
 	if (IS_ERR(t->recv_cq))
 		return PTR_ERR(t->recv_cq);
 	init.send_cq = t->cq;
@@ -329,10 +359,13 @@ int own_run(struct ib_device *ibdev, u32 rounds, const bool *stop, char *result)
 	err = open(t);
 	for (; t->round < rounds && !err; t->round++)
 		err = one_message(t);
+	if (!err)
+		err = flush(t);
 	close(t);
 	if (!err)
-		snprintf(result, KTEST_RESULT_LEN, "PASS %u messages\n",
-			 rounds);
+		snprintf(result, KTEST_RESULT_LEN,
+			 "PASS %u messages, %u flushed\n", rounds,
+			 OWN_FLUSHED);
 	kfree(t);
 	return err;
 }
