@@ -251,7 +251,7 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	     udata->outlen < sizeof(struct ropcie_abi_create_queue_resp)))
 		return -EINVAL;
 	mutex_lock(&cq->resize);
-	ret = create_ring(&new, cqe, cq->shared, udata);
+	ret = create_ring(&new, cqe + cq->reserved, cq->shared, udata);
 	if (ret)
 		goto unlock;
 	ret = move_completions(cq, &new);
@@ -270,17 +270,22 @@ int ropcie_cq_reserve(struct ib_cq *ibcq, u32 num)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq), new = {};
 	int ret = 0;
+	unsigned long flags;
 	u32 limit;
 
 	if (!ibcq || ibcq->uobject)
 		return 0;
 	mutex_lock(&cq->resize);
 	limit = ibcq->cqe + cq->reserved + num;
-	if (limit > cq->limit) {
+	if (limit > cq->size) {
 		ret = create_ring(&new, limit, false, NULL);
 		if (!ret)
 			ret = move_completions(cq, &new);
 		destroy_ring(&new);
+	} else if (limit > cq->limit) {
+		spin_lock_irqsave(&cq->lock, flags);
+		cq->limit = limit;
+		spin_unlock_irqrestore(&cq->lock, flags);
 	}
 	if (!ret)
 		cq->reserved += num;

@@ -43,13 +43,13 @@ static bool is_used(const struct net_device *ndev)
 	return used;
 }
 
-static int create(const char *name, struct net_device *ndev)
+static int create(const char *name, struct net_device *ndev,
+		  const struct net *net)
 {
 	struct ropcie_dev_origin origin = {
 		.netdev = ndev,
 		.name = name,
 	};
-	struct net *net = dev_net(ndev);
 	struct ropcie_dev *dev;
 	bool gone;
 
@@ -74,6 +74,8 @@ static int create(const char *name, struct net_device *ndev)
 
 static int newlink(const char *name, struct net_device *ndev)
 {
+	/* Where whoever asks has found it. */
+	const struct net *net = dev_net(ndev);
 	int ret;
 
 	/* Addresses of a VLAN are GIDs of the interface below it. */
@@ -81,7 +83,7 @@ static int newlink(const char *name, struct net_device *ndev)
 	    ropcie_netdev_is_own(ndev))
 		return -EINVAL;
 	mutex_lock(&links_lock);
-	ret = is_used(ndev) ? -EEXIST : create(name, ndev);
+	ret = is_used(ndev) ? -EEXIST : create(name, ndev, net);
 	mutex_unlock(&links_lock);
 	return ret;
 }

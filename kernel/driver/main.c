@@ -378,12 +378,11 @@ static void list_dev(struct ropcie_dev *dev)
 	rtnl_unlock();
 }
 
-/* What look_at_netdev() has seen while the device was being registered. */
-static void tell_of_port(struct ropcie_dev *dev, bool was_active)
+/* What look_at_netdev() may have seen while the device was being registered. */
+static void tell_of_port(struct ropcie_dev *dev)
 {
 	mutex_lock(&devices_lock);
-	if (dev->port_active != was_active)
-		dispatch_port_event(dev);
+	dispatch_port_event(dev);
 	mutex_unlock(&devices_lock);
 }
 
@@ -547,7 +546,6 @@ static void dealloc_link(struct ib_device *ibdev)
 struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin)
 {
 	struct ropcie_dev *dev;
-	bool was_active;
 	int ret;
 
 	dev = ib_alloc_device(ropcie_dev, ib);
@@ -584,11 +582,10 @@ struct ropcie_dev *ropcie_dev_create(const struct ropcie_dev_origin *origin)
 		dev->ib.ops.dealloc_driver = dealloc_link;
 		get_device(&dev->ib.dev);
 	}
-	was_active = READ_ONCE(dev->port_active);
 	ret = ib_register_device(&dev->ib, origin->name, NULL);
 	if (ret)
 		goto err_unregistered;
-	tell_of_port(dev, was_active);
+	tell_of_port(dev);
 	return dev;
 
 err_unregistered:
@@ -653,7 +650,13 @@ static void ropcie_shutdown(struct ropcie_device *rdev)
 
 static int ropcie_resume(struct ropcie_device *rdev)
 {
-	return start_adapter(dev_get_drvdata(&rdev->dev));
+	int ret = start_adapter(dev_get_drvdata(&rdev->dev));
+
+	if (ret)
+		dev_err(&rdev->dev,
+			"no links after the sleep (%d): unbind the device from its driver, and bind it again\n",
+			ret);
+	return ret;
 }
 
 static struct ropcie_driver ropcie_driver = {

@@ -68,7 +68,10 @@ bool ropcie_mr_inv(struct ropcie_qp *qp, u32 key, bool remote);
 struct ropcie_mr *ropcie_mr_get(struct ropcie_qp *qp, struct ib_pd *pd,
 				const struct ropcie_sge *sge, u32 access);
 void ropcie_mr_put(struct ropcie_mr *mr);
-/* The region that has this key, with a reference and nothing else checked. */
+/*
+ * The region that has this key, with a reference and nothing else checked: to be given
+ * back with ropcie_mr_drop().
+ */
 struct ropcie_mr *ropcie_mr_lookup(struct ropcie_dev *dev, u32 key);
 void ropcie_mr_drop(struct ropcie_mr *mr);
 

@@ -35,7 +35,7 @@ int ropcie_mmap_init(void)
 
 	if (!type)
 		return -ENODEV;
-	files = vfs_kern_mount(type, SB_KERNMOUNT, type->name, NULL);
+	files = kern_mount(type);
 	return PTR_ERR_OR_ZERO(files);
 }
 

@@ -106,7 +106,7 @@ static int ropcie_netdev_send(struct ropcie_netdev_peer *to,
 	} else if (err == -EAGAIN) {
 		/* Who does not try again, waits for nothing. */
 		if (!to->full ||
-		    time_after(jiffies, to->refused + 2 * ROPCIE_NETDEV_RETRY))
+		    time_after(jiffies, to->refused + ROPCIE_NETDEV_STALL))
 			to->full_since = jiffies;
 		to->full = true;
 		to->refused = jiffies;

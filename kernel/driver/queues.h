@@ -108,7 +108,7 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata);
  *
  * Kernel code makes a CQ for what it has signaled, but a flush completes all (IBTA
  * 10.3.1.7), also for CQs that many queue pairs share (ib_cq_pool_get()): it gets room for
- * both. Of a process's CQ the process has to see to that. Context: process.
+ * both, and keeps it. Of a process's CQ the process has to see to that. Context: process.
  *
  * Return: 0 or -ENOMEM.
  */

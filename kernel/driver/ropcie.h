@@ -11,7 +11,9 @@
  * Locks, outermost first. Completion and event handlers are called by tasklets, with
  * none of them held and never in a call of their consumer. Under qp->lock, a lane's
  * and another QP's lock may be tried (struct ropcie_mq, take):
+ *   devices_lock    which devices hear of their interfaces; process context
  *   dev->qp_mutex   which queue pairs, and queues of XRC, exist; process context
+ *   cq->resize      how many completions one CQ has room for; process context
  *   qp->mutex       attributes and transitions of one QP; process context
  *   pinned->looking which pages of memory on demand are there; process context
  *   paging->lock    whose queue pair pages are brought in for; bottom halves off

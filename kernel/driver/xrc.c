@@ -40,7 +40,7 @@ int ropcie_xrc_publish(struct ropcie_dev *dev, struct ropcie_srq *srq)
 
 /*
  * The target receives no more for a queue that is going. Of a message that is under
- * way the next record is refused: see request() in rx.c.
+ * way the next record is refused: see has_srq() in rx.c.
  */
 static void forget(struct ropcie_qp *qp, const struct ropcie_srq *srq)
 {

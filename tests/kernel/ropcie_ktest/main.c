@@ -343,16 +343,19 @@ static ssize_t ktest_sleep_write(struct file *file, const char __user *buf,
 {
 	struct ktest_device *kt = file->private_data;
 	struct device *dev = kt->ibdev->dev.parent;
+	const struct dev_pm_ops *pm = dev && dev->bus ? dev->bus->pm : NULL;
 	bool sleep;
 	int err;
 
 	err = kstrtobool_from_user(buf, len, &sleep);
 	if (err)
 		return err;
-	if (!dev)
+	if (!pm || strcmp(dev->bus->name, "ropcie"))
 		return -EOPNOTSUPP;
-	device_lock(dev);
-	err = sleep ? dev->bus->pm->freeze(dev) : dev->bus->pm->restore(dev);
+	/* Whoever unbinds it has the lock, and waits for this. */
+	if (!device_trylock(dev))
+		return -EAGAIN;
+	err = sleep ? pm->freeze(dev) : pm->restore(dev);
 	device_unlock(dev);
 	return err ?: len;
 }
