@@ -224,10 +224,17 @@ class Worker {
     OpenQp(xrcd);
   }
 
+  // Linux (ib_uverbs_open_qp()) does not make the lock of a queue pair's groups
+  // when it is opened: a process joins groups, or it opens queue pairs.
+  static bool JoinsGroups() {
+    static const bool joins = OneIn(2);
+    return joins;
+  }
+
   // Somebody's receiving end, by its number.
   void OpenQp(ibv_xrcd* xrcd) {
     const ibv_qp* const other = Pick(qps_);
-    if (xrcd == nullptr || other == nullptr) {
+    if (xrcd == nullptr || other == nullptr || JoinsGroups()) {
       return;
     }
     ibv_qp_open_attr attr{};
@@ -421,7 +428,7 @@ class Worker {
         }
         break;
       case 5:
-        if (qp != nullptr) {
+        if (qp != nullptr && JoinsGroups()) {
           ibv_gid group = gid_;
           group.raw[0] = OneIn(4) ? Any<uint8_t>() : 0xff;
           const auto lid = static_cast<uint16_t>(Below(3));
