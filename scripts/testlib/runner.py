@@ -24,15 +24,17 @@ class Runner:
     """What a suite runs its commands with.
 
     quick: run what takes little time only; kernel: guests' kernel instead of
-    the suite's own, or None; pattern: names of the guest tests to run.
+    the suite's own, or None; pattern: names of the guest tests to run; idle: commands
+    have what time others leave the processors idle.
     """
 
-    def __init__(self, log_dir, quick, kernel, pattern, report):
+    def __init__(self, log_dir, quick, kernel, pattern, report, idle=False):
         self.log_dir = log_dir
         self.quick = quick
         self.kernel = kernel
         self._pattern = pattern
         self._report = report
+        self._prefix = ["nice", "-n", "19"] if idle else []
         self._children = set()
 
     def wants(self, name):
@@ -48,7 +50,7 @@ class Runner:
         end = time.monotonic() + timeout
         status = None
         with open(log, "wb") as out:
-            child = procs.spawn(argv, stdout=out, stderr=subprocess.STDOUT, cwd=TOP)
+            child = procs.spawn([*self._prefix, *argv], stdout=out, stderr=subprocess.STDOUT, cwd=TOP)
             self._children.add(child)
             try:
                 while status is None:
@@ -76,9 +78,13 @@ class Runner:
                 return [future.result() for future in futures]
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                for child in list(self._children):
-                    procs.kill(child)
+                self.kill()
                 raise
+
+    def kill(self):
+        """Ends the commands that are running."""
+        for child in list(self._children):
+            procs.kill(child)
 
     def cmake(self, name, build, *definitions):
         """Configures and builds; the exit status."""

@@ -36,6 +36,7 @@ class Suite:
     run: Callable
     quick: bool = False
     long: bool = False  # only when it is named
+    idle: bool = False  # in the time that those behind it leave the processors idle
     tests: Callable = None  # the guest tests that it has, if it is of those
 
 
@@ -220,12 +221,12 @@ SUITES = (
     Suite("scripts", _scripts, quick=True),
     Suite("lint", _lint("spdx", "checkpatch", "kernel-doc", "shell", "python", "format"), quick=True),
     Suite("sparse", _lint("modules")),
-    Suite("tidy", _lint("tidy")),
     Suite(f"modules-{OTHER_SERIES}", _modules(OTHER_SERIES)),
     Suite("asan", _sanitized("asan", "address;undefined")),
     Suite("tsan", _sanitized("tsan", "thread")),
     Suite("fuzz", _sanitized("fuzz", "fuzzer-no-link;address;undefined",
                              "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++")),
+    Suite("tidy", _lint("tidy"), idle=True),
     Suite("lab", _lab),
     Suite("gate", _gate),
     _guest_suite("guests", "6.1", _short, quick=True),
