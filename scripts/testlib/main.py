@@ -145,6 +145,7 @@ def main(argv):
         return 2
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, lambda *_: sys.exit(130))
+
     def runner_of(suite, pattern):
         return Runner(log_dir, opts.quick, opts.kernel, pattern, _say, suite.idle)
 
