@@ -47,6 +47,11 @@ static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 const struct ib_device_ops ops = { .create_cq = create_cq };
 END
 
+probe CALL_RCU_HURRY "call_rcu() may be lazy, and has a form that is not" <<'END'
+#include <linux/rcupdate.h>
+void (*const hurry)(struct rcu_head *, rcu_callback_t) = call_rcu_hurry;
+END
+
 probe REG_DMABUF_ATTRS "reg_user_mr_dmabuf takes the attribute bundle" <<'END'
 #include <rdma/ib_verbs.h>
 static struct ib_mr *reg(struct ib_pd *pd, u64 offset, u64 length, u64 virt_addr,

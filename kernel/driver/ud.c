@@ -360,7 +360,8 @@ static void remove_member(struct ropcie_dev *dev, struct member *m)
 {
 	list_del_rcu(&m->list);
 	dev->num_members--;
-	call_rcu(&m->rcu, free_member);
+	/* Destroying the queue pair waits for it. */
+	call_rcu_hurry(&m->rcu, free_member);
 }
 
 /* Queue pairs in a group. Under dev->qp_mutex. */

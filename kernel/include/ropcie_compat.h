@@ -56,6 +56,11 @@
 #define dma_buf_vunmap_unlocked dma_buf_vunmap
 #endif
 
+/* Where call_rcu() is never lazy. */
+#ifndef ROPCIE_HAVE_CALL_RCU_HURRY
+#define call_rcu_hurry call_rcu
+#endif
+
 /*
  * The last argument of ib_device_ops.create_cq is a struct ropcie_cq_arg *;
  * ropcie_cq_udata() gives the driver-private data of a user's request, or

@@ -234,10 +234,12 @@ static bool lane_may_run(const struct ropcie_lane *lane)
 static bool lane_answer_bell(struct ropcie_lane *lane)
 {
 	lockdep_assert_held(&lane->rx_lock);
-	if (!lane->rx_up || lane->polled)
+	if (!lane->rx_up)
 		return false;
 	/* The peer rings once for each time that it is asked. */
 	lane->armed = false;
+	if (lane->polled)
+		return false;
 	lane_receive(lane);
 	if (!lane->rx_up)
 		return false;
@@ -398,6 +400,8 @@ void ropcie_lane_unpoll(struct ropcie_lane *lane)
 		return;
 	WRITE_ONCE(lane->polled, false);
 	if (spin_trylock_bh(&lane->rx_lock)) {
+		/* A poll may have taken it in the meantime: nobody watches who asks. */
+		WRITE_ONCE(lane->polled, false);
 		if (lane->rx_up && !lane->armed)
 			ropcie_lane_ask_doorbell(lane);
 		pending = lane->rx_up && ropcie_lane_peek(&lane->rx);
