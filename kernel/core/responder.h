@@ -288,6 +288,16 @@ static inline bool ropcie_rsp_takes_receive(const struct ropcie_responder *rsp,
 }
 
 /*
+ * Bytes that the receive must have, or the message is dropped: on a reliable
+ * connection a receive that is too short completes, in error.
+ */
+static inline u32 ropcie_rsp_needs(const struct ropcie_responder *rsp,
+				   const struct ropcie_hdr *hdr)
+{
+	return rsp->attr.unreliable && hdr->op == ROPCIE_OP_SEND ? hdr->msg_len : 0;
+}
+
+/*
  * Does this request begin a message for a shared receive queue that it names?
  * Then the caller has to find that queue first.
  */

@@ -159,11 +159,11 @@ struct ropcie_recv_wqe *ropcie_recv_current(struct ropcie_qp *qp);
  * ropcie_recv_for() - the receive that a request may fill
  * @qp: its lock is held
  * @take: take one from a shared queue if need be
+ * @length: bytes; a shorter one stays in the shared queue, for a message that it fits
  *
  * Return: the receive, or NULL when there is none.
  */
-struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp,
-					bool take);
+struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp, bool take, u32 length);
 
 /* Be done with the current receive; qp->lock is held. */
 void ropcie_recv_release(struct ropcie_qp *qp);

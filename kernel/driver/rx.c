@@ -413,7 +413,8 @@ static void request(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 
 	if (ropcie_is_xrc_target(qp) && !has_srq(qp, &rec->hdr))
 		return;
-	wqe = ropcie_recv_for(qp, ropcie_rsp_takes_receive(&qp->rsp, &rec->hdr));
+	wqe = ropcie_recv_for(qp, ropcie_rsp_takes_receive(&qp->rsp, &rec->hdr),
+			      ropcie_rsp_needs(&qp->rsp, &rec->hdr));
 	switch (ropcie_rsp_request(&qp->rsp, &rec->hdr, wqe ? 1 : 0,
 				   wqe ? wqe->length : 0, &where)) {
 	case ROPCIE_RSP_DROP:

@@ -269,8 +269,8 @@ int ropcie_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 	return 0;
 }
 
-/* Take the oldest receive out. Return: false when there is none. */
-static bool srq_take(struct ropcie_srq *srq, struct ropcie_recv_wqe *wqe)
+/* Take the oldest receive out. Return: false when there is none, or it is shorter. */
+static bool srq_take(struct ropcie_srq *srq, struct ropcie_recv_wqe *wqe, u32 length)
 {
 	struct ropcie_rq *rq = &srq->rq;
 	unsigned long flags;
@@ -279,7 +279,8 @@ static bool srq_take(struct ropcie_srq *srq, struct ropcie_recv_wqe *wqe)
 
 	spin_lock_irqsave(&rq->post_lock, flags);
 	ropcie_pull_recvs_locked(rq);
-	some = rq->head != rq->tail;
+	some = rq->head != rq->tail &&
+	       ropcie_rq_at(rq, rq->tail)->length >= length;
 	if (some) {
 		memcpy(wqe, ropcie_rq_at(rq, rq->tail), rq->stride);
 		rq->tail++;
@@ -303,11 +304,11 @@ struct ropcie_recv_wqe *ropcie_recv_current(struct ropcie_qp *qp)
 					  NULL;
 }
 
-struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp, bool take)
+struct ropcie_recv_wqe *ropcie_recv_for(struct ropcie_qp *qp, bool take, u32 length)
 {
 	lockdep_assert_held(&qp->lock);
 	if (take && qp->srq && !qp->holds)
-		qp->holds = srq_take(qp->srq, qp->held);
+		qp->holds = srq_take(qp->srq, qp->held, length);
 	return ropcie_recv_current(qp);
 }
 

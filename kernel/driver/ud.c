@@ -248,7 +248,8 @@ void ropcie_ud_peer_down(struct ropcie_qp *qp, struct ropcie_peer *peer)
 
 /*
  * A datagram for this queue pair. What does not fit, or has no memory yet, is
- * dropped, and the receive stays for the next one (IBTA 9.8.3.2.1).
+ * dropped, and the receive stays for the next one (IBTA 9.8.3.2.1); one that is too
+ * short stays in the shared queue.
  */
 static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 {
@@ -260,7 +261,7 @@ static void receive(struct ropcie_qp *qp, const struct ropcie_rec *rec)
 		ropcie_count(qp->dev->counters, ROPCIE_RX_QKEY_VIOLATIONS, 1);
 		return;
 	}
-	wqe = ropcie_recv_for(qp, true);
+	wqe = ropcie_recv_for(qp, true, rec->hdr.frag_len);
 	if (!wqe || rec->hdr.frag_len > wqe->length) {
 		ropcie_count(qp->counters, ROPCIE_RX_DATAGRAM_DROPS, 1);
 		return;

@@ -275,6 +275,7 @@ TEST_F(FetchResponder, SaysWhichRequestWillTakeAReceive) {
   EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr));
   hdr.op = ROPCIE_OP_SEND;
   EXPECT_TRUE(ropcie_rsp_takes_receive(&rsp_, &hdr));
+  EXPECT_EQ(ropcie_rsp_needs(&rsp_, &hdr), 0U) << "too short a one fails";
   hdr.flags = kLast;
   EXPECT_FALSE(ropcie_rsp_takes_receive(&rsp_, &hdr)) << "holds one already";
   hdr = Read(100, 10);

@@ -193,6 +193,10 @@ class UnreliableResponder : public testing::Test {
     EXPECT_EQ(Come(hdr, ready), ROPCIE_RSP_DROP);
   }
 
+  [[nodiscard]] uint32_t Needs(const ropcie_hdr& hdr) const {
+    return ropcie_rsp_needs(&rsp_, &hdr);
+  }
+
   void TearDown() override {
     EXPECT_FALSE(ropcie_rsp_owes(&rsp_)) << "it never answers";
     EXPECT_FALSE(rsp_.dead) << "and its peer can not end it";
@@ -201,6 +205,13 @@ class UnreliableResponder : public testing::Test {
   ropcie_responder rsp_{};
   ropcie_rsp_place place_{};
 };
+
+TEST_F(UnreliableResponder, SaysHowLongAReceiveItNeeds) {
+  EXPECT_EQ(Needs(Send(100, kFirst, 3000, 1024)), 3000U);
+  EXPECT_EQ(Needs(Request(ROPCIE_OP_WRITE, 100, kOnly | ROPCIE_F_IMM, 10, 10)),
+            0U)
+      << "its bytes go elsewhere";
+}
 
 TEST_F(UnreliableResponder, TakesWholeMessages) {
   EXPECT_FALSE(Take(Send(100, kFirst, 5000, 4096)));

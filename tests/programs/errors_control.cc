@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // Calls that must be refused with a clean errno, and queries that must tell the
 // truth.
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 
@@ -39,6 +40,7 @@ class ControlCases {
     report_.Case("CQ limits", [this] { CqLimits(); });
     report_.Case("QP limits", [this] { QpLimits(); });
     report_.Case("QP types and SRQs", [this] { Types(); });
+    report_.Case("parent domains", [this] { ParentDomain(); });
     report_.Case("memory registration", [this] { Memory(); });
     report_.Case("objects in use", [this] { InUse(); });
     report_.Case("illegal QP transitions", [this] { Transitions(); });
@@ -175,6 +177,80 @@ class ControlCases {
     } else {
       report_.ExpectErrno(errno, {EOPNOTSUPP, ENOSYS, EINVAL}, "ibv_alloc_mw");
     }
+  }
+
+  void ExpectPdBusy(ibv_pd* pd, const std::string& what) {
+    report_.ExpectErrno(ibv_dealloc_pd(pd), {EBUSY}, "a domain with " + what);
+  }
+
+  void XrcOfParent(ibv_pd* pd) {
+    ibv_xrcd_init_attr domain{};
+    domain.comp_mask =
+        unsigned{IBV_XRCD_INIT_ATTR_FD} | unsigned{IBV_XRCD_INIT_ATTR_OFLAGS};
+    domain.fd = -1;
+    domain.oflags = O_CREAT;
+    ibv_xrcd* const xrcd = ibv_open_xrcd(context(), &domain);
+    if (xrcd == nullptr) {
+      report_.ExpectErrno(errno, {EOPNOTSUPP}, "ibv_open_xrcd");
+      return;
+    }
+    ibv_srq_init_attr_ex init{};
+    init.attr = {.max_wr = 1, .max_sge = 1, .srq_limit = 0};
+    init.comp_mask =
+        unsigned{IBV_SRQ_INIT_ATTR_TYPE} | unsigned{IBV_SRQ_INIT_ATTR_PD} |
+        unsigned{IBV_SRQ_INIT_ATTR_XRCD} | unsigned{IBV_SRQ_INIT_ATTR_CQ};
+    init.srq_type = IBV_SRQT_XRC;
+    init.pd = pd;
+    init.cq = cq_.get();
+    init.xrcd = xrcd;
+    SrqPtr srq(ibv_create_srq_ex(context(), &init));
+    report_.Expect(srq != nullptr, "no XRC SRQ of a parent domain");
+    ExpectPdBusy(pd, "an XRC SRQ");
+    srq.reset();
+    CheckErrno(ibv_close_xrcd(xrcd), "ibv_close_xrcd");
+  }
+
+  // A parent domain stays as a protection domain does, for what is made of it.
+  void ParentDomain() {
+    ibv_parent_domain_init_attr parent{};
+    parent.pd = device_.pd.get();
+    ibv_pd* const pd = ibv_alloc_parent_domain(context(), &parent);
+    if (pd == nullptr) {
+      report_.ExpectErrno(errno, {EOPNOTSUPP}, "ibv_alloc_parent_domain");
+      return;
+    }
+    {
+      ibv_qp_init_attr init{};
+      init.qp_type = IBV_QPT_UD;
+      init.send_cq = init.recv_cq = cq_.get();
+      init.cap = {.max_send_wr = 1,
+                  .max_recv_wr = 1,
+                  .max_send_sge = 1,
+                  .max_recv_sge = 1,
+                  .max_inline_data = 0};
+      const QpPtr qp(ibv_create_qp(pd, &init));
+      report_.Expect(qp != nullptr, "no QP of a parent domain");
+      ExpectPdBusy(pd, "a QP");
+    }
+    {
+      ibv_srq_init_attr init{};
+      init.attr = {.max_wr = 1, .max_sge = 1, .srq_limit = 0};
+      const SrqPtr srq(ibv_create_srq(pd, &init));
+      report_.Expect(srq != nullptr, "no SRQ of a parent domain");
+      ExpectPdBusy(pd, "an SRQ");
+    }
+    XrcOfParent(pd);
+    ibv_ah_attr to{};
+    to.is_global = 1;
+    to.port_num = 1;
+    CheckErrno(ibv_query_gid(context(), 1, 0, &to.grh.dgid), "ibv_query_gid");
+    ibv_ah* const ah = ibv_create_ah(pd, &to);
+    report_.Expect(ah != nullptr, "no address of a parent domain");
+    if (ah != nullptr) {
+      ExpectPdBusy(pd, "an address");
+      CheckErrno(ibv_destroy_ah(ah), "ibv_destroy_ah");
+    }
+    CheckErrno(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
   }
 
   void ExpectNoMr(void* start, size_t length, unsigned int access,

@@ -456,6 +456,40 @@ void SharedReceives(ErrorCase& test) {
   test.Step();
 }
 
+// A message without acknowledgement that is too long for a shared receive is
+// dropped, and takes it from nobody.
+void TooLongForShared(ErrorCase& test) {
+  constexpr size_t kRoom = 64;
+  ibv_srq_init_attr init{};
+  init.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
+  const SrqPtr srq(ibv_create_srq(test.device.pd.get(), &init));
+  CheckErrno(srq == nullptr ? errno : 0, "ibv_create_srq");
+  QpConfig config;
+  config.type = IBV_QPT_UC;
+  config.srq = test.requester ? nullptr : srq.get();
+  const Connection first = Connect(test.device, test.side, config);
+  const Connection second = Connect(test.device, test.side, config);
+  const Piece piece = test.arena.Take(2 * kRoom, 1, false);
+  const ibv_sge fits = test.arena.Sge({piece.offset, kRoom});
+  if (!test.requester) {
+    PostSrqRecv(srq.get(), 1, {fits});
+  }
+  test.Step();
+  if (test.requester) {
+    PostSend(first.qp.get(), 1, {test.arena.Sge(piece)});
+    ExpectCompletions(test, first.send_cq.get(), {{1, IBV_WC_SUCCESS}},
+                      "too long");
+    PostSend(second.qp.get(), 2, {fits});
+    ExpectCompletions(test, second.send_cq.get(), {{2, IBV_WC_SUCCESS}},
+                      "fits");
+  } else {
+    ExpectCompletions(test, second.recv_cq.get(), {{1, IBV_WC_SUCCESS}},
+                      "receive that another had no use for");
+    ExpectCompletions(test, first.recv_cq.get(), {}, "too long");
+  }
+  test.Step();
+}
+
 }  // namespace
 
 // Zeros are sent from the null region, and what it receives is dropped.
@@ -636,6 +670,7 @@ std::vector<NamedCase> QueueCases() {
       {"malformed work requests", MalformedRequests},
       {"too much inline data", InlineTooLong},
       {"shared receive queue", SharedReceives},
+      {"too long for a shared receive", TooLongForShared},
       {"a CQ overflows", CqOverflow},
       {"the null region", NullRegion},
       {"a send queue is drained", Drain},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <ropcie-abi.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -39,6 +40,14 @@ TEST(ProviderLoad, TakesItsDevicesWhateverTheirNames) {
     EXPECT_EQ(registered_matches(dir.c_str()), right) << text;
   }
   std::filesystem::remove_all(dir);
+}
+
+TEST(ProviderLoad, RefusesALibraryOfAnotherLayout) {
+  ASSERT_NE(dlopen(ROPCIE_PROVIDER, RTLD_NOW), nullptr) << dlerror();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(registered_opens(), EPROTO);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("build and install it again"), std::string::npos) << said;
 }
 
 TEST(ProviderLoad, ExportsNothing) {

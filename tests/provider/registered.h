@@ -18,6 +18,8 @@ extern "C" {
 const struct registered *registered(void);
 /* Does it take the device of this directory of sysfs? */
 int registered_matches(const char *ibdev_path);
+/* Open a device under a library that lays queue pairs out otherwise: the errno. */
+int registered_opens(void);
 #ifdef __cplusplus
 }
 #endif

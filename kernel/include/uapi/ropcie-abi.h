@@ -48,8 +48,10 @@ enum ropcie_abi_ctx_feature {
 /**
  * struct ropcie_abi_alloc_ucontext_req - sent by the provider with GET_CONTEXT
  * @comp_mask: features that the provider asks for, of
- *             &enum ropcie_abi_ctx_feature. The driver refuses the context
- *             with -EOPNOTSUPP when a bit is set that it does not know.
+ *             &enum ropcie_abi_ctx_feature. None of them has to be asked for
+ *             here so far: a queue that is to be mapped says so itself. The
+ *             driver refuses the context with -EOPNOTSUPP when a bit is set
+ *             that it does not know.
  * @reserved: zero, or the driver refuses with -EINVAL
  *
  * A request of no bytes at all is the same as one of zeros.
@@ -62,10 +64,8 @@ struct ropcie_abi_alloc_ucontext_req {
 /**
  * struct ropcie_abi_alloc_ucontext_resp - the driver's answer to GET_CONTEXT
  * @abi_version: the driver's ROPCIE_ABI_VERSION
- * @comp_mask: features that are on in this context: those of the request that
- *             the driver granted
- * @features: every feature that the driver knows and could grant, so that a
- *            program can tell "not asked for" from "not there"
+ * @comp_mask: those of the request
+ * @features: every feature that the driver knows
  * @max_inline_data: most bytes of inline data of a work request in a mapped
  *                   queue; the uverbs commands do not carry any
  * @reserved: zero

@@ -110,6 +110,9 @@ struct ibv_qp *ropcie_create_qp_ex(struct ibv_context *context,
 	}
 
 	own.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_CREATE_FLAGS;
+	/* What is not given may be anything, and the library takes it. */
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
+		own.pd = NULL;
 	/* Its value rides in the request. */
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
 	    attr->send_ops_flags & IBV_QP_EX_WITH_ATOMIC_WRITE &&
@@ -126,6 +129,7 @@ struct ibv_qp *ropcie_create_qp_ex(struct ibv_context *context,
 		return NULL;
 	}
 	attr->cap = own.cap;
+	ropcie_pd_hold(qp->vqp.qp.pd);
 	return &qp->vqp.qp;
 }
 
@@ -252,6 +256,7 @@ int ropcie_destroy_qp(struct ibv_qp *ibqp)
 	ret = ibv_cmd_destroy_qp(ibqp);
 	if (ret)
 		return ret;
+	ropcie_pd_release(ibqp->pd);
 	forget_completions(ibqp);
 	ropcie_free_qp_ex(qp);
 	ropcie_inline_free(&qp->inline_ring);
@@ -283,6 +288,7 @@ struct ibv_ah *ropcie_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		return NULL;
 	}
 	ah->number = resp.driver.number;
+	ropcie_pd_hold(pd);
 	return &ah->ibv_ah;
 }
 
@@ -290,9 +296,11 @@ int ropcie_destroy_ah(struct ibv_ah *ah)
 {
 	int ret = ibv_cmd_destroy_ah(ah);
 
-	if (!ret)
-		free(to_rah(ah));
-	return ret;
+	if (ret)
+		return ret;
+	ropcie_pd_release(ah->pd);
+	free(to_rah(ah));
+	return 0;
 }
 
 struct ibv_flow *ropcie_create_flow(struct ibv_qp *qp,

@@ -154,10 +154,26 @@ static const struct verbs_context_ops context_ops = {
 	.unimport_pd = ropcie_unimport_pd,
 };
 
+/*
+ * Is a queue pair laid out as the library believes? struct ibv_qp_ex grew in rdma-core
+ * 44 and 45, in front of this mark, and the private ABI kept its number.
+ */
+static bool fits_library(void)
+{
+	struct verbs_qp qp = { .comp_mask = VERBS_QP_EX };
+
+	return ibv_qp_to_qp_ex(&qp.qp);
+}
+
 static struct ropcie_context *new_context(struct ibv_device *device, int cmd_fd)
 {
 	size_t offset = offsetof(struct ropcie_context, ibv_ctx);
 
+	if (!fits_library()) {
+		fprintf(stderr, "libropcie fits another libibverbs: build and install it again\n");
+		errno = EPROTO;
+		return NULL;
+	}
 	return _verbs_init_and_alloc_context(device, cmd_fd,
 					     sizeof(struct ropcie_context),
 					     (struct verbs_context *)offset,

@@ -45,7 +45,10 @@ struct ropcie_td {
 /* A protection domain, or a parent domain, which shares its handle. */
 struct ropcie_pd {
 	struct ibv_pd ibv_pd;
-	/* Parent domains made of it. */
+	/*
+	 * Parent domains made of it, and queues and addresses: of those of a parent
+	 * domain the kernel does not know.
+	 */
 	atomic_int users;
 	/* Of a parent domain. */
 	struct ropcie_pd *parent_of;
@@ -141,6 +144,19 @@ static inline struct ropcie_qp *to_rqp(struct ibv_qp *qp)
 static inline struct ropcie_srq *to_rsrq(struct ibv_srq *srq)
 {
 	return (struct ropcie_srq *)srq;
+}
+
+/* What is made of a domain, if it has one, keeps it. */
+static inline void ropcie_pd_hold(struct ibv_pd *pd)
+{
+	if (pd)
+		atomic_fetch_add(&to_rpd(pd)->users, 1);
+}
+
+static inline void ropcie_pd_release(struct ibv_pd *pd)
+{
+	if (pd)
+		atomic_fetch_sub(&to_rpd(pd)->users, 1);
 }
 
 /* pd.c: protection, thread and parent domains */

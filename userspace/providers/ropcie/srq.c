@@ -54,6 +54,7 @@ struct ibv_srq *ropcie_create_srq(struct ibv_pd *pd,
 		return NULL;
 	}
 	srq->vsrq.srq_type = IBV_SRQT_BASIC;
+	ropcie_pd_hold(pd);
 	return &srq->vsrq.srq;
 }
 
@@ -81,6 +82,9 @@ struct ibv_srq *ropcie_create_srq_ex(struct ibv_context *context,
 		errno = ret;
 		return NULL;
 	}
+	/* Not each version of the library does. */
+	srq->vsrq.srq.pd = attr->comp_mask & IBV_SRQ_INIT_ATTR_PD ? attr->pd : NULL;
+	ropcie_pd_hold(srq->vsrq.srq.pd);
 	return &srq->vsrq.srq;
 }
 
@@ -140,6 +144,7 @@ int ropcie_destroy_srq(struct ibv_srq *srq)
 
 	if (ret)
 		return ret;
+	ropcie_pd_release(srq->pd);
 	ropcie_unmap(&to_rsrq(srq)->map);
 	pthread_mutex_destroy(&to_rsrq(srq)->lock);
 	free(to_rsrq(srq));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB */
 /*
- * The part of libibverbs' private ABI 34 (rdma-core 34 to 56) that this
+ * The part of libibverbs' private ABI 34 (of rdma-core 44 and later) that this
  * provider uses: what a provider must lay out like the library does.
  *
  * Distributions do not package <infiniband/driver.h>, so it is declared here,
@@ -243,9 +243,10 @@ VERBS_ASSERT_OFFSET(struct verbs_qp, qp_ex.wr_set_sge_list, 312);
 VERBS_ASSERT_OFFSET(struct verbs_qp, qp_ex.wr_start, 320);
 VERBS_ASSERT_OFFSET(struct verbs_qp, qp_ex.wr_complete, 328);
 VERBS_ASSERT_OFFSET(struct verbs_qp, qp_ex.wr_abort, 336);
-VERBS_ASSERT_OFFSET(struct verbs_qp, comp_mask, 352);
-VERBS_ASSERT_OFFSET(struct verbs_qp, xrcd, 360);
-VERBS_ASSERT_SIZE(struct verbs_qp, 368);
+/* The public structure grows, and the ABI keeps its number. */
+VERBS_ASSERT_OFFSET(struct verbs_qp, comp_mask, sizeof(struct ibv_qp_ex));
+VERBS_ASSERT_OFFSET(struct verbs_qp, xrcd, sizeof(struct ibv_qp_ex) + 8);
+VERBS_ASSERT_SIZE(struct verbs_qp, sizeof(struct ibv_qp_ex) + 16);
 
 /*
  * The operations that a provider gives to the library. One that it leaves NULL
