@@ -435,11 +435,14 @@ static void ivntb_shutdown(struct pci_dev *pdev)
 	ivntb_link_stop(ndev);
 }
 
+/*
+ * No MODULE_DEVICE_TABLE(): a device of that kind may be there for anything, and the
+ * driver writes into its memory. It is loaded by name.
+ */
 static const struct pci_device_id ivntb_pci_ids[] = {
 	{ PCI_DEVICE(IVSHMEM_PCI_VENDOR, IVSHMEM_PCI_DEVICE) },
 	{ }
 };
-MODULE_DEVICE_TABLE(pci, ivntb_pci_ids);
 
 static struct pci_driver ivntb_driver = {
 	.name = KBUILD_MODNAME,
