@@ -103,6 +103,7 @@ class Cluster:
         self.failures = []
         self._selector = selectors.PollSelector()
         self._barriers = Barriers(range(1, opts.nodes + 1), self._answer)
+        self.rebooted = lambda member: None  # called with a node's new guest
         # A checked kernel is many times slower.
         slow = (4 if kernel.debug else 1) * (1 + opts.nodes / 2)
         self._limits = {Phase.BOOT: PHASE_LIMIT * slow, Phase.SETUP: PHASE_LIMIT * slow,
@@ -135,8 +136,8 @@ class Cluster:
     def _reboot(self, member):
         """Starts a node again whose guest has to end, or has; its logs are kept aside."""
         self._drain()
-        for name in ("output", *member.lines):
-            with contextlib.suppress(KeyError):  # it has ended by itself
+        for name in ("output", *member.lines, "shell"):
+            with contextlib.suppress(KeyError):  # it has ended by itself, or is not there
                 self.detach(member.guest.ports[name])
         _show(member.node, member.output.flush())
         member.close()
@@ -149,6 +150,7 @@ class Cluster:
         shutil.rmtree(aside, ignore_errors=True)  # an earlier run's
         os.rename(member.guest.dir, aside)
         self.members[member.node - 1] = self._boot(member.node, boot + 1)
+        self.rebooted(self.members[member.node - 1])
 
     def attach(self, source, callback):
         """Has drive() call callback when source (a file or socket) can be read."""

@@ -40,7 +40,7 @@ _BAD = re.compile("|".join((
     r"swiotlb buffer is full",
     r"unregister_netdevice: waiting for ",
     r"Call Trace:",
-    r"DMA-API: (?!preallocated|debugging)",
+    r"DMA-API: (?!preallocated|debugging (?:enabled|disabled by))",
 )))
 
 _RACE = re.compile(r"\bBUG: KCSAN: ")

@@ -144,6 +144,8 @@ def main(argv):
     """Runs the lab; the exit status of the command."""
     signal.signal(signal.SIGTERM, _interrupted)
     signal.signal(signal.SIGHUP, _interrupted)
+    # What guests print may have no place in the locale of this terminal.
+    sys.stdout.reconfigure(errors="replace")
     log_dir = None
     try:
         opts = options.parse(argv)

@@ -18,11 +18,9 @@ from .common import TOP, LabError, cache_dir
 
 def ensure(*groups):
     """Installs what is missing of the groups of scripts/setup."""
-    child = procs.spawn([os.path.join(TOP, "scripts", "setup"), *groups], stdout=sys.stderr)
-    try:
-        status = child.wait()
-    finally:
-        procs.kill(child)
+    # Not procs.spawn(): sudo may ask for a password, and nobody may kill dpkg.
+    status = subprocess.run([os.path.join(TOP, "scripts", "setup"), *groups],
+                            stdout=sys.stderr, check=False).returncode
     if status != 0:
         raise LabError(f"scripts/setup {' '.join(groups)} failed (see above)")
 

@@ -19,7 +19,7 @@ from .common import LabError
 
 QEMU = "qemu-system-x86_64"
 # What guest/node writes to its directory; an earlier run's would mislead.
-GUEST_FILES = ("boot.log", "kmemleak", "setup.env")
+GUEST_FILES = ("boot.log", "console.log", "kmemleak", "setup.env")
 PORTS = ("output", "control", "request")
 
 

@@ -71,7 +71,11 @@ class _Terminal:
         self.keys = Keys(len(nodes.members))
         self._silent = {member.node for member in nodes.members}
         for member in nodes.members:
-            nodes.attach(member.guest.ports["shell"], partial(self._printed, member))
+            self._attach(member)
+        nodes.rebooted = self._attach
+
+    def _attach(self, member):
+        self._nodes.attach(member.guest.ports["shell"], partial(self._printed, member))
 
     def _printed(self, member):
         try:

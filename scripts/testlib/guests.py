@@ -140,3 +140,8 @@ def batch_passed(tests, output):
     well = {test.name: list(said[test.name].values()) for test in tests
             if len(said.get(test.name, ())) == test.nodes()}
     return {name: None if None in times else max(times) for name, times in well.items()}
+
+
+def batch_moves(output):
+    """Is what is left of a batch to be run in new guests, although nothing has failed?"""
+    return re.search(r"^node\d+\| batch: \S+: in new guests, ", output, re.MULTILINE) is not None

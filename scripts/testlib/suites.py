@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Callable
 
-from lablib.common import TOP
+from lablib import packages
+from lablib.common import TOP, LabError
 
 from . import guests, result
 from .result import Result
@@ -42,8 +43,11 @@ class Suite:
 
 def _setup(runner):
     groups = ["build", "lab", "lint"] + ([] if runner.quick else [f"kernel:{OTHER_SERIES}"])
-    status, _ = runner.command("setup", [os.path.join(_SCRIPTS, "setup"), *groups], 1800)
-    return result.of_status("scripts/setup", status)
+    try:
+        packages.ensure(*groups)
+    except LabError as error:
+        return Result(failed=1, failures=[str(error)])
+    return Result(passed=1)
 
 
 def _build(runner):

@@ -71,6 +71,11 @@ class Header(unittest.TestCase):
                   "node1| batch: demo.2: ok in 1 s\nnode2| batch: demo.2: failed with status 1\n")
         self.assertEqual(guests.batch_passed([one, two], output), {"demo.1": 4})
 
+    def test_a_batch_may_go_on_in_new_guests(self):
+        self.assertTrue(guests.batch_moves("node1| batch: demo.1: ok in 3 s\n"
+                                           "node2| batch: demo.2: in new guests, lockdep is off\n"))
+        self.assertFalse(guests.batch_moves("node1| batch: demo.1: ok in 3 s\n"))
+
     def test_a_test_that_is_left_out_is_told_from_one_that_is_well(self):
         (one,) = tests_of("# lab:\n")
         output = "node1| batch: demo: left out\nnode2| batch: demo: left out\n"
