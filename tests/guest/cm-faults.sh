@@ -93,6 +93,11 @@ one_turn() {
 			log=$([ "$NODE" = 1 ] && echo "$server_log" || echo "$client_log")
 			retry "$patience" grep -qiE "device removal|client disconnect" "$log" ||
 				fail "rping was not told: $(<"$log")"
+		elif [ "$NODE" = 2 ]; then
+			retry $((2 * patience)) ended "$running" || fail "rping does not notice that its server's device is gone"
+		else
+			retry $((2 * patience)) grep -qiE "disconnect event|cq completion failed" "$server_log" ||
+				fail "rping does not notice that its client's device is gone: $(<"$server_log")"
 		fi
 		kill -KILL "$([ "$NODE" = 1 ] && echo "$serving" || echo "$running")" 2>/dev/null || true
 		wait

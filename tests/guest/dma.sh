@@ -318,9 +318,11 @@ reload() {
 		unload_modules "$2"
 		expect_idle "rmmod $2"
 		load_modules "$2"
+		stop_hog || true
+	else
+		wait "$hog" || fail "rop_hog whose peer has lost its modules: $(<"$hog_log")"
 	fi
 	meet
-	kill_hog || true
 	expect_no_user_objects "rmmod $2"
 	expect_reachable "rmmod $2"
 	meet

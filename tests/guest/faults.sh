@@ -201,6 +201,7 @@ lose_device() {
 	[ "$NODES" = 2 ] || role+=(--port-stays)
 	[ "$NODE" != 1 ] || pairs=$((NODES - 1))
 	[ "$NODE" != "$who" ] || role=(--loses-device)
+	: >"$faults_log"
 	rop_faults --rounds 1 "${role[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
 	await_round $pairs "$test" "before $take $*"

@@ -44,31 +44,36 @@ round() {
 # stages COUNT: a program that connects, transfers and ends is killed COUNT times, each
 # time later in its course.
 stages() {
-	local stage began length program us
+	local stage began length program us status killed=0
 
+	rop_many_qps --qps 60 >/dev/null || fail "rop_many_qps ended with status $?"
 	lab-barrier whole
 	began=${EPOCHREALTIME/./}
-	rop_many_qps --qps 20 >/dev/null || fail "rop_many_qps ended with status $?"
+	rop_many_qps --qps 60 >/dev/null || fail "rop_many_qps ended with status $?"
 	length=$((${EPOCHREALTIME/./} - began))
 	for ((stage = 1; stage <= $1; stage++)); do
 		lab-barrier stage
-		rop_many_qps --qps 20 --timeout 10 >"$hog_log" 2>&1 &
+		rop_many_qps --qps 60 --timeout "$patience" >"$hog_log" 2>&1 &
 		program=$!
 		if [ "$NODE" = $((stage % NODES + 1)) ]; then
-			us=$((length * stage / $1))
+			us=$((length * stage / ($1 + 1)))
 			sleep "$((us / 1000000)).$(printf %06d $((us % 1000000)))"
-			pkill -KILL -x rop_many_qps || true # it may have ended
+			kill -KILL "$program" 2>/dev/null || true # it may have ended
 		fi
 		# Its peer fails, too, unless it was past its last byte.
-		wait "$program" 2>/dev/null || true
-		! grep -E 'wrong|out of order|overwritten|unknown' "$hog_log" ||
-			fail "what came before a death at stage $stage of $1"
+		status=0
+		wait "$program" 2>/dev/null || status=$?
+		[ $status != 137 ] || killed=$((killed + 1))
+		! grep -E 'wrong|out of order|overwritten|unknown|completions after' "$hog_log" ||
+			fail "what came before a death at stage $stage of $1, or did not after it"
 		expect_no_user_objects "a death at stage $stage of $1"
 		undisturbed "a death at stage $stage of $1"
 	done
+	echo $killed >"$LAB_OUT/killed.$NODE"
 	lab-barrier staged
+	awk '{ killed += $1 } END { exit !killed }' "$LAB_OUT"/killed.* || fail "nothing was killed in its course"
 	rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $?"
-	pass "killed at $1 stages of its course"
+	pass "killed at $1 stages of its course, $killed times here"
 }
 
 # in_calls: a program in each call of its life is killed there.

@@ -15,7 +15,7 @@ lab-barrier target
 if [ "$NODE" = 2 ]; then
 	connect
 	queues=$(($(nproc) < 2 ? $(nproc) : 2))
-	dmesg | grep -q "creating $queues I/O queues" ||
+	hears "creating $queues I/O queues" ||
 		fail "the host has not made a queue for each of $queues processors"
 	before=$(rdma_bytes "$RDMA_DEV")
 	pass "connected: $(cat /sys/class/nvme/nvme0/address)"

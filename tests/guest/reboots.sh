@@ -110,6 +110,7 @@ die() {
 	if is_victim || [ "$NODE" = 1 ]; then
 		start_stream $((NODE == 1 ? victim : 1))
 		[ "$NODES" = 2 ] || others=(--port-stays)
+		: >"$faults_log"
 		with_victim rop_faults --rounds 1 --peer-may-die "${others[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 		test=$!
 		await_round 1 "$test" "before $way"

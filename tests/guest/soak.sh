@@ -248,7 +248,7 @@ reload() {
 	if [ "$NODE" = "$who" ]; then
 		count_device 1
 		unload_modules "$first"
-		kill_hog || true
+		stop_hog || true
 		count kills 1
 		load_modules "$first"
 		count_device -1

@@ -532,6 +532,20 @@ class SharedReceives {
     return pieces_.at(index);
   }
 
+  // Filled up, the queue has all that have not completed: it can not be made
+  // smaller.
+  void ExpectNoneLost() {
+    for (uint64_t i = 0; i < kShared; ++i) {
+      if (!posted_.at(i)) {
+        CheckErrno(Post(i), "ibv_post_srq_recv");
+      }
+    }
+    ibv_srq_attr attr{};
+    attr.max_wr = kShared - 1;
+    Check(ibv_modify_srq(srq_.get(), &attr, IBV_SRQ_MAX_WR) == EINVAL,
+          "a shared receive is neither posted nor completed");
+  }
+
  private:
   const Ground& ground_;
   SrqPtr srq_;
@@ -767,6 +781,8 @@ Flows::Flows(const Ground& ground)
 }
 
 Flows::~Flows() = default;
+
+void Flows::ExpectNoReceiveLost() { shared_->ExpectNoneLost(); }
 
 size_t Flows::ArenaSize() {
   return 4 * kOutstanding * kLongest + kFlows * 3 * kOutstanding * kLong;

@@ -216,6 +216,9 @@ class Flows {
     }
   }
 
+  // All connected ones have ended: each shared receive completed, or is there.
+  void ExpectNoReceiveLost();
+
   // Bytes of memory that they take.
   static size_t ArenaSize();
 

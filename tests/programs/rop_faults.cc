@@ -266,6 +266,7 @@ class Round {
     events_->Take(kQuietMs);
     flows_.Poll();  // throws if anything completes again
     CheckEventCounts();
+    flows_.ExpectNoReceiveLost();
     ground_.arena.CheckGuards("the round");
   }
 

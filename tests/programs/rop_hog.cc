@@ -111,9 +111,19 @@ class Hog {
         std::this_thread::yield();
       }
       for (int i = 0; i < count; ++i) {
-        if (!Again(done.at(static_cast<size_t>(i)))) {
-          return;
+        const ibv_wc& wc = done.at(static_cast<size_t>(i));
+        if (wc.status == IBV_WC_SUCCESS) {
+          Again(wc);
+          continue;
         }
+        // The peer may die before its end of the channel is seen to close.
+        std::cout << "stopped by " << ibv_wc_status_str(wc.status) << "\n";
+        Check(side_.options.peer_may_die, "the peer is gone");
+        for (; i < count; ++i) {
+          Ended(done.at(static_cast<size_t>(i)));
+        }
+        SeeDeath();
+        return;
       }
       Answer();
       const uint64_t before = messages;
@@ -154,10 +164,7 @@ class Hog {
   // has one RETRY_EXC_ERR when its time is over, and flushes what is left.
   // There is no event, but where the port fails.
   void SeeDeath() {
-    const Clock::duration most =
-        (flows_.size() > 1 ? kStretch : 1) * tries_ * kAckTime +
-        std::chrono::milliseconds(SoonMs());
-    const Clock::time_point end = Clock::now() + 2 * most;
+    const Clock::time_point end = Clock::now() + 2 * Most();
     while (!std::all_of(flows_.begin(), flows_.end(), [](const Flow& flow) {
       return flow.failed && flow.posted_sends == 0 && flow.posted_receives == 0;
     })) {
@@ -166,12 +173,18 @@ class Hog {
           ibv_poll_cq(cq_.get(), static_cast<int>(done.size()), done.data());
       Check(count >= 0, "ibv_poll_cq failed");
       for (int i = 0; i < count; ++i) {
-        Ended(done.at(static_cast<size_t>(i)), most);
+        Ended(done.at(static_cast<size_t>(i)));
       }
       Check(Clock::now() < end, "work requests to a dead program do not end");
     }
     Check(!EventComes(kQuietMs) || PortFails(),
           "the death of a program is an event");
+  }
+
+  // The longest that nobody answers before that is an error.
+  [[nodiscard]] Clock::duration Most() const {
+    return (flows_.size() > 1 ? kStretch : 1) * tries_ * kAckTime +
+           std::chrono::milliseconds(SoonMs());
   }
 
   // What happens at the same time; a slow machine has longer.
@@ -187,7 +200,7 @@ class Hog {
   }
 
   // It may have been answered until the peer was quite dead.
-  void Ended(const ibv_wc& wc, Clock::duration most) {
+  void Ended(const ibv_wc& wc) {
     Flow& flow = flows_.at(wc.wr_id / 2);
     const bool receives = wc.wr_id % 2 == 1;
     if (wc.status == IBV_WC_SUCCESS) {
@@ -209,7 +222,7 @@ class Hog {
     const auto ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
     std::cout << "nobody answered for " << ms << " ms\n";
-    Check((time > tries_ * kAckTime / 2 && time < most) || PortFails(),
+    Check((time > tries_ * kAckTime / 2 && time < Most()) || PortFails(),
           "that nobody answers is an error after ", ms, " ms");
   }
 
@@ -235,12 +248,8 @@ class Hog {
     return comes;
   }
 
-  // False if the message failed, which is what a dead peer looks like.
-  bool Again(const ibv_wc& wc) {
-    if (wc.status != IBV_WC_SUCCESS) {
-      std::cout << "stopped by " << ibv_wc_status_str(wc.status) << "\n";
-      return false;
-    }
+  // The next of its kind.
+  void Again(const ibv_wc& wc) {
     const uint64_t qp = wc.wr_id / 2;
     Flow& flow = flows_.at(qp);
     if (wc.opcode == IBV_WC_RECV) {
@@ -254,7 +263,6 @@ class Hog {
       --flow.posted_sends;
       Send(qp);
     }
-    return true;
   }
 
   // A queue pair in one direction; messages are numbered.

@@ -426,26 +426,32 @@ void FailReads(Side& side, const Device& device, bool locally) {
     PostRead(owned.connection.qp.get(), sent, sge, {peer.addr + at, peer.rkey});
   };
   const auto one_ends = [&] {
-    ended++;
-    return WaitFor(owned.connection.send_cq.get(), 1, side.options.timeout_s,
-                   "a READ")[0];
+    const ibv_wc wc = WaitFor(owned.connection.send_cq.get(), 1,
+                              side.options.timeout_s, "a READ")[0];
+    Check(wc.wr_id == ++ended, "READ ", wc.wr_id, " completes out of order");
+    return wc.status;
   };
   while (sent < kStreamDepth) {
     post();
   }
   while (ended < 3 * kStream / kStreamWrite) {
-    CheckSuccess(one_ends(), "a READ");
+    Check(one_ends() == IBV_WC_SUCCESS, "a READ fails");
     post();
   }
   side.channel.Barrier(200);
   if (locally) {
     ModifyState(&owned, IBV_QPS_ERR);
   }
-  for (ibv_wc wc = one_ends(); wc.status == IBV_WC_SUCCESS; wc = one_ends()) {
+  ibv_wc_status status = one_ends();
+  for (; status == IBV_WC_SUCCESS; status = one_ends()) {
     post();
   }
+  Check(status == (locally ? IBV_WC_WR_FLUSH_ERR : IBV_WC_REM_ACCESS_ERR),
+        "the first READ that fails does with ", ibv_wc_status_str(status));
   while (ended < sent) {
-    one_ends();
+    status = one_ends();
+    Check(status == IBV_WC_WR_FLUSH_ERR, "a READ behind it ends with ",
+          ibv_wc_status_str(status));
   }
   std::memset(memory.get(), kGuard, kStream);
   side.channel.Barrier(201);

@@ -35,14 +35,17 @@ retry() {
 # all_answered NAME ADDRESS PING-ARGUMENT...: but perhaps the last ones, for which ping waits
 # only as long as two others took: as many as were under way at once ("pipe").
 all_answered() {
-	local name=$1 said sent received under_way
+	local name=$1 said sent answers last under_way
 
 	shift
-	said=$(ping -q -n "$@") || fail "$name: ping $*: $said"
+	said=$(ping -n "$@") || fail "$name: ping $*: $said"
 	sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' <<<"$said")
-	received=$(sed -n 's/.*transmitted, \([0-9]*\) received.*/\1/p' <<<"$said")
+	answers=$(sed -n 's/.* icmp_seq=\([0-9]*\) .*/\1/p' <<<"$said" | sort -nu)
+	last=$(tail -n 1 <<<"$answers")
 	under_way=$(sed -n 's/.*, pipe \([0-9]*\)$/\1/p' <<<"$said")
-	if [ "${sent:-0}" = 0 ] || [ "$received" -lt $((sent - ${under_way:-1})) ]; then
+	# Those before the last answer all have one.
+	if [ "${sent:-0}" = 0 ] || [ "$(wc -l <<<"$answers")" != "$last" ] ||
+		[ "$last" -lt $((sent - ${under_way:-1})) ]; then
 		fail "$name: ping $*: $said"
 	fi
 }

@@ -25,10 +25,11 @@ between() {
 	client=("$@")
 	cm_number=$((cm_number + 1))
 	if [ "$NODE" = 1 ]; then
-		timeout $((2 * patience)) "${server[@]}" >"$server_log" 2>&1 &
+		: >"$server_log"
+		timeout $((2 * patience)) stdbuf -oL "${server[@]}" >"$server_log" 2>&1 &
 		pid=$!
 		if [ "${server[0]}" = mckey ]; then
-			sleep 3
+			retry "$patience" grep -q "joined dgid" "$server_log" || fail "${server[*]} does not join"
 		else
 			retry "$patience" listens "${server[0]}" || fail "${server[*]} does not listen"
 			sleep 1 # the kernel says so a moment before it does

@@ -94,6 +94,7 @@ lose() {
 
 	[ "$NODES" = 2 ] || [ "$NODE" = "${4:-1}" ] || others=(--port-stays)
 	[ "$1" != pause ] || [ "$NODE" != "${4:-1}" ] || others+=(--stands-still)
+	: >"$faults_log"
 	rop_faults --rounds "$3" "${others[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
 	for ((turn = 1; turn <= (NODE == ${4:-1} ? $3 : 0); turn++)); do
