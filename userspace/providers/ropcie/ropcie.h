@@ -45,10 +45,7 @@ struct ropcie_td {
 /* A protection domain, or a parent domain, which shares its handle. */
 struct ropcie_pd {
 	struct ibv_pd ibv_pd;
-	/*
-	 * Parent domains made of it, and queues and addresses: of those of a parent
-	 * domain the kernel does not know.
-	 */
+	/* Parent domains made of it; or of a parent domain queues and addresses. */
 	atomic_int users;
 	/* Of a parent domain. */
 	struct ropcie_pd *parent_of;
@@ -146,16 +143,16 @@ static inline struct ropcie_srq *to_rsrq(struct ibv_srq *srq)
 	return (struct ropcie_srq *)srq;
 }
 
-/* What is made of a domain, if it has one, keeps it. */
+/* What is made of a parent domain keeps it; others are the kernel's to keep. */
 static inline void ropcie_pd_hold(struct ibv_pd *pd)
 {
-	if (pd)
+	if (pd && to_rpd(pd)->parent_of)
 		atomic_fetch_add(&to_rpd(pd)->users, 1);
 }
 
 static inline void ropcie_pd_release(struct ibv_pd *pd)
 {
-	if (pd)
+	if (pd && to_rpd(pd)->parent_of)
 		atomic_fetch_sub(&to_rpd(pd)->users, 1);
 }
 
