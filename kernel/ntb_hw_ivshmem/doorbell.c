@@ -67,7 +67,8 @@ static u64 ivntb_db_clear_from(struct ivntb_dev *ndev, int port, u64 bits)
 
 	lockdep_assert_held(&ndev->db_lock);
 
-	WRITE_ONCE(*cleared, *cleared ^ (bits & pending));
+	if (!READ_ONCE(ndev->gone))
+		WRITE_ONCE(*cleared, *cleared ^ (bits & pending));
 	return pending & ~bits & ndev->db_valid;
 }
 
@@ -346,7 +347,9 @@ static void ivntb_db_write_mask(struct ivntb_dev *ndev, u64 set, u64 clear)
 	if (pending & ~mask && !(pending & ~ndev->db_mask))
 		ndev->db_filled = false;
 	WRITE_ONCE(ndev->db_mask, mask);
-	WRITE_ONCE(ndev->self->db_mask, ndev->db_mask);
+	/* Another device's by now, else. */
+	if (!READ_ONCE(ndev->gone))
+		WRITE_ONCE(ndev->self->db_mask, ndev->db_mask);
 	spin_unlock_irqrestore(&ndev->db_lock, flags);
 }
 

@@ -118,7 +118,8 @@ int ivntb_flat_set_trans(struct ivntb_dev *ndev, struct ivntb_peer *peer,
 			(int)(peer - ndev->peers), &whole);
 		return -EINVAL;
 	}
-	WRITE_ONCE(peer->out->flat_open, size > 0);
+	if (!READ_ONCE(ndev->gone))
+		WRITE_ONCE(peer->out->flat_open, size > 0);
 	return 0;
 }
 

@@ -156,7 +156,7 @@ struct ivntb_window {
  * @in_epoch:	What the last poll found, for the interrupt handler to compare.
  * @in_seen:	Likewise.
  * @in_enabled:	Likewise.
- * @msg_told:	Its messages that have raised an event. Under msg_lock.
+ * @msg_told:	Its messages that the client knows of, or has to look for. Under msg_lock.
  * @windows:	The memory that it writes to.
  * @flat:	The device that shows its memory, or NULL.
  * @flat_size:	Bytes of that, or 0.
@@ -231,6 +231,7 @@ struct ivntb_stats {
  * @db_late:	bits that @bells_timer rings.
  * @msg_lock:	Protects this port's words about messages.
  * @msg_src:	Peer whose messages the registers show.
+ * @msg_seen:	Peer whose messages the client has seen there last.
  * @msg_out:	Status bits of messages that could not be sent.
  * @msg_mask:	Status bits that raise no event.
  * @mw_wrap:	Take window indices modulo their number.
@@ -299,6 +300,7 @@ struct ivntb_dev {
 	/* this port's words about messages */
 	spinlock_t msg_lock;
 	int msg_src;
+	int msg_seen;
 	u64 msg_out;
 	u64 msg_mask;
 

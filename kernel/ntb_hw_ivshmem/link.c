@@ -227,7 +227,8 @@ void ivntb_link_work(struct work_struct *work)
 
 	if (down || opened)
 		ivntb_db_reopen(ndev);
-	if (opened)
+	/* Where one's messages are gone, another's may be on show. */
+	if (down || opened)
 		ivntb_msg_refire(ndev);
 }
 
@@ -289,10 +290,16 @@ static void ivntb_publish(struct ivntb_dev *ndev)
 		WRITE_ONCE(ndev->self->enabled, enabled);
 	for (pidx = 0; pidx < ndev->peer_count; pidx++) {
 		peer = &ndev->peers[pidx];
-		if (!enabled && peer->state > IVNTB_DOWN)
+		if (!enabled && peer->state > IVNTB_DOWN) {
 			ivntb_peer_down(ndev, peer);
-		else
+		} else {
+			/* What a dead port has kept to itself (ivntb_peer_down()). */
+			if (!ivntb_silent(ndev)) {
+				WRITE_ONCE(peer->out->seen, peer->accepted);
+				WRITE_ONCE(peer->out->epoch, peer->epoch);
+			}
 			ivntb_kick_peer(ndev, peer);
+		}
 		peer->down_since = jiffies;
 	}
 	queue_work(ndev->wq, &ndev->link_work);

@@ -7,20 +7,24 @@
  * outbound status bit. Each sender has registers of its own in the shared
  * memory, and the receiver shows its client one sender's at a time: so the
  * parts of a message of two senders never mix. It turns to another sender when
- * the client has emptied all registers of the first.
+ * the client has emptied all registers of the first, or that one's link is lost;
+ * and what the client reads or empties is the sender's whose status it has read.
+ *
+ * Inside of this file a bit is a register's number; the client has those of the
+ * outbound registers there, and those of the inbound ones behind (IDT_INMSG_MASK).
  */
 #include "ivntb.h"
 
-#define IVNTB_MSG_OUT_SHIFT	16
+#define IVNTB_MSG_IN_SHIFT	16
 
-static u64 ivntb_inbits(struct ivntb_dev *ndev)
+static u64 ivntb_outbits(struct ivntb_dev *ndev)
 {
 	return BIT_ULL(ndev->msg_count) - 1;
 }
 
-static u64 ivntb_outbits(struct ivntb_dev *ndev)
+static u64 ivntb_inbits(struct ivntb_dev *ndev)
 {
-	return ivntb_inbits(ndev) << IVNTB_MSG_OUT_SHIFT;
+	return ivntb_outbits(ndev) << IVNTB_MSG_IN_SHIFT;
 }
 
 /* Scratchpads */
@@ -58,10 +62,12 @@ static u32 ivntb_spad_load(u32 *spad)
 	return val;
 }
 
-static int ivntb_spad_store(u32 *spad, u32 val)
+static int ivntb_spad_store(struct ivntb_dev *ndev, u32 *spad, u32 val)
 {
 	if (!spad)
 		return -EINVAL;
+	if (READ_ONCE(ndev->gone))
+		return -ENODEV;
 	/* After what the client has written before. */
 	wmb();
 	WRITE_ONCE(*spad, val);
@@ -75,8 +81,9 @@ u32 ivntb_spad_read(struct ntb_dev *ntb, int idx)
 
 int ivntb_spad_write(struct ntb_dev *ntb, int idx, u32 val)
 {
-	return ivntb_spad_store(ivntb_spad(ntb, ivntb_ndev(ntb)->self, idx),
-				val);
+	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+
+	return ivntb_spad_store(ndev, ivntb_spad(ntb, ndev->self, idx), val);
 }
 
 int ivntb_peer_spad_addr(struct ntb_dev *ntb, int pidx, int idx,
@@ -100,7 +107,7 @@ u32 ivntb_peer_spad_read(struct ntb_dev *ntb, int pidx, int idx)
 
 int ivntb_peer_spad_write(struct ntb_dev *ntb, int pidx, int idx, u32 val)
 {
-	return ivntb_spad_store(ivntb_peer_spad(ntb, pidx, idx), val);
+	return ivntb_spad_store(ivntb_ndev(ntb), ivntb_peer_spad(ntb, pidx, idx), val);
 }
 
 /* Message registers */
@@ -142,19 +149,30 @@ static u64 ivntb_msg_in_status(struct ivntb_dev *ndev)
 	return 0;
 }
 
-/* Those of them, not masked, that have raised no event yet. */
-static u64 ivntb_msg_untold(struct ivntb_dev *ndev)
+/*
+ * Look for messages, not masked, of which no event has told, and with @tell take them
+ * for told. All at once: what comes behind the look raises an interrupt of its own.
+ *
+ * Return: an event is due. There is none where a status bit that is not masked was set
+ * before: the client has to look (idt_msg_isr() has the rule).
+ */
+static bool ivntb_msg_untold(struct ivntb_dev *ndev, bool tell)
 {
-	u64 full = ivntb_msg_in_status(ndev) & ~ndev->msg_mask;
+	u64 full = ivntb_msg_in_status(ndev) & ~(ndev->msg_mask >> IVNTB_MSG_IN_SHIFT);
+	bool due = full && !(ndev->msg_out & ~ndev->msg_mask);
 	struct ivntb_peer *peer = &ndev->peers[ndev->msg_src];
-	u64 untold = 0;
 	int midx;
+	u32 seq;
 
-	for (midx = 0; midx < ndev->msg_count; midx++)
-		if (full & BIT_ULL(midx) &&
-		    peer->msg_told[midx] != READ_ONCE(peer->in->msg_seq[midx]))
-			untold |= BIT_ULL(midx);
-	return untold;
+	for (; full; full &= full - 1) {
+		midx = __ffs64(full);
+		seq = READ_ONCE(peer->in->msg_seq[midx]);
+		if (peer->msg_told[midx] == seq)
+			due = false;
+		if (tell)
+			peer->msg_told[midx] = seq;
+	}
+	return due;
 }
 
 int ivntb_msg_count(struct ntb_dev *ntb)
@@ -179,7 +197,8 @@ u64 ivntb_msg_read_sts(struct ntb_dev *ntb)
 	u64 status;
 
 	spin_lock_irqsave(&ndev->msg_lock, flags);
-	status = ivntb_msg_in_status(ndev) | ndev->msg_out;
+	status = ivntb_msg_in_status(ndev) << IVNTB_MSG_IN_SHIFT | ndev->msg_out;
+	ndev->msg_seen = ndev->msg_src;
 	spin_unlock_irqrestore(&ndev->msg_lock, flags);
 	return status;
 }
@@ -195,18 +214,22 @@ int ivntb_msg_clear_sts(struct ntb_dev *ntb, u64 bits)
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	struct ivntb_peer *peer;
 	unsigned long flags;
-	u64 full, more;
+	bool more;
+	u64 full;
 
 	spin_lock_irqsave(&ndev->msg_lock, flags);
 	ndev->msg_out &= ~bits;
-	full = bits & ivntb_msg_in_status(ndev);
+	full = bits >> IVNTB_MSG_IN_SHIFT & ivntb_msg_in_status(ndev);
+	/* The registers may have turned: the client knows nothing of these. */
+	if (ndev->msg_seen != ndev->msg_src)
+		full = 0;
 	peer = &ndev->peers[ndev->msg_src];
 	/* The client has read them: only now may the sender write again. */
 	mb();
 	for (; full; full &= full - 1)
 		WRITE_ONCE(peer->out->msg_ack[__ffs64(full)],
 			   READ_ONCE(peer->in->msg_seq[__ffs64(full)]));
-	more = ivntb_msg_untold(ndev);
+	more = ivntb_msg_untold(ndev, false);
 	spin_unlock_irqrestore(&ndev->msg_lock, flags);
 
 	if (more)
@@ -232,17 +255,18 @@ int ivntb_msg_clear_mask(struct ntb_dev *ntb, u64 bits)
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	struct ivntb_peer *peer;
 	unsigned long flags;
-	u64 full, more;
+	bool more;
+	u64 full;
 
 	if (bits & ~(ivntb_inbits(ndev) | ivntb_outbits(ndev)))
 		return -EINVAL;
 	spin_lock_irqsave(&ndev->msg_lock, flags);
 	ndev->msg_mask &= ~bits;
-	full = bits & ivntb_msg_in_status(ndev);
+	full = bits >> IVNTB_MSG_IN_SHIFT & ivntb_msg_in_status(ndev);
 	peer = &ndev->peers[ndev->msg_src];
 	for (; full; full &= full - 1)
 		peer->msg_told[__ffs64(full)] = peer->out->msg_ack[__ffs64(full)];
-	more = ivntb_msg_untold(ndev);
+	more = ivntb_msg_untold(ndev, false);
 	spin_unlock_irqrestore(&ndev->msg_lock, flags);
 
 	if (more)
@@ -259,12 +283,11 @@ u32 ivntb_msg_read(struct ntb_dev *ntb, int *pidx, int midx)
 	if (midx < 0 || midx >= ndev->msg_count)
 		return ~0U;
 	spin_lock_irqsave(&ndev->msg_lock, flags);
-	ivntb_msg_in_status(ndev);
-	/* The value after the count that says it is there. */
+	/* The value after the count that said it is there. */
 	rmb();
-	msg = READ_ONCE(ndev->peers[ndev->msg_src].in->msg_data[midx]);
+	msg = READ_ONCE(ndev->peers[ndev->msg_seen].in->msg_data[midx]);
 	if (pidx)
-		*pidx = ndev->msg_src;
+		*pidx = ndev->msg_seen;
 	spin_unlock_irqrestore(&ndev->msg_lock, flags);
 	return msg;
 }
@@ -294,7 +317,7 @@ int ivntb_peer_msg_write(struct ntb_dev *ntb, int pidx, int midx, u32 msg)
 		wmb();
 		WRITE_ONCE(*seq, *seq + 1);
 	} else {
-		ndev->msg_out |= BIT_ULL(midx) << IVNTB_MSG_OUT_SHIFT;
+		ndev->msg_out |= BIT_ULL(midx);
 	}
 	spin_unlock_irqrestore(&ndev->msg_lock, flags);
 
@@ -309,20 +332,15 @@ int ivntb_peer_msg_write(struct ntb_dev *ntb, int pidx, int midx, u32 msg)
 /* Hard interrupt context: an event for what has become full. */
 void ivntb_msg_irq(struct ivntb_dev *ndev)
 {
-	struct ivntb_peer *peer;
-	u64 untold, bits;
+	bool due;
 
 	if (!ndev->msg_count)
 		return;
 	spin_lock(&ndev->msg_lock);
-	untold = ivntb_msg_untold(ndev);
-	peer = &ndev->peers[ndev->msg_src];
-	for (bits = untold; bits; bits &= bits - 1)
-		peer->msg_told[__ffs64(bits)] =
-			READ_ONCE(peer->in->msg_seq[__ffs64(bits)]);
+	due = ivntb_msg_untold(ndev, true);
 	spin_unlock(&ndev->msg_lock);
 
-	if (untold)
+	if (due)
 		ntb_msg_event(&ndev->ntb);
 }
 

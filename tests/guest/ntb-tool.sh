@@ -245,9 +245,10 @@ send_message() {
 
 # One message of each peer, in the order in which the registers show them.
 test_messages() {
-	local i text want seen=0 inbits outbits
+	local i text want seen=0 inbits outbits first
 
 	inbits=$(($(<"$tool/msg_inbits")))
+	first=$((inbits & -inbits))
 	outbits=$(($(<"$tool/msg_outbits")))
 	expect "$tool/msg_sts" 0 "no message yet"
 	meet msg-start
@@ -260,19 +261,19 @@ test_messages() {
 	echo "c $outbits" >"$tool/msg_sts"
 	meet msg-refused
 	for ((i = 0; i < peer_count; i++)); do
-		[ $(($(<"$tool/msg_sts") & inbits)) = 1 ] ||
+		[ $(($(<"$tool/msg_sts") & inbits)) = $first ] ||
 			fail "status $(<"$tool/msg_sts") with $((peer_count - i)) messages"
 		text=$(<"$tool/msg0")
 		want=$(pair_value "$(port_of_peer "${text#*<-}")" "$me")
 		[ $((${text%<-*})) = "$want" ] || fail "message $text, not $want"
 		seen=$((seen | 1 << ${text#*<-}))
-		echo "c 1" >"$tool/msg_sts"
+		echo "c $first" >"$tool/msg_sts"
 	done
 	expect "$tool/msg_sts" 0 "all read"
 	[ $seen = $(((1 << peer_count) - 1)) ] || fail "messages of peers $seen only"
 	meet msg-read
 	each_peer send_message
-	timeout "$patience" bash -c "echo 1 >$tool/msg_event" ||
+	timeout "$patience" bash -c "echo $first >$tool/msg_event" ||
 		fail "no message after the registers were emptied"
 	meet msg-done
 	pass messages
