@@ -231,6 +231,11 @@ bool Channel::Readable() const {
   return poll(&wait, 1, 0) == 1;
 }
 
+bool Channel::PeerIsGone() const {
+  pollfd wait{fd_, POLLRDHUP, 0};
+  return poll(&wait, 1, 0) == 1;
+}
+
 Channel Meet(const Options& options, uint16_t tcp_port) {
   if (options.node > 1) {
     return {Connect(options.server, tcp_port, options.timeout_s),
