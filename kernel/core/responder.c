@@ -283,6 +283,27 @@ static void fill_place(const struct ropcie_responder *rsp,
 	place->rkey = rsp->rkey;
 }
 
+/* Does an unreliable connection take the record, if there is a receive where it needs one? */
+static bool unreliable_fits(const struct ropcie_responder *rsp,
+			    const struct ropcie_hdr *hdr)
+{
+	bool first = hdr->flags & ROPCIE_F_FIRST;
+
+	return allowed(rsp, hdr->op) && !ropcie_op_reliable(hdr->op) &&
+	       !(hdr->flags & (ROPCIE_F_INV | ROPCIE_F_PLACED)) && !hdr->srqn &&
+	       (first || (hdr->psn == rsp->epsn && continues(rsp, hdr))) &&
+	       ends_well(hdr, first ? 0 : rsp->msg_off);
+}
+
+bool ropcie_rsp_unreliable_takes_receive(const struct ropcie_responder *rsp,
+					 const struct ropcie_hdr *hdr)
+{
+	bool takes = hdr->op == ROPCIE_OP_SEND ? hdr->flags & ROPCIE_F_FIRST :
+						 hdr->flags & ROPCIE_F_IMM;
+
+	return takes && unreliable_fits(rsp, hdr);
+}
+
 /*
  * IBTA 9.8.2.2: a record that is missing costs its message, and so does
  * whatever would be an error. The next one that begins is taken.
@@ -292,15 +313,10 @@ unreliable_request(struct ropcie_responder *rsp, const struct ropcie_hdr *hdr,
 		   u32 ready, u64 room, struct ropcie_rsp_place *place)
 {
 	bool first = hdr->flags & ROPCIE_F_FIRST;
-	bool expected = hdr->psn == rsp->epsn;
+	bool fits = unreliable_fits(rsp, hdr);
 
 	rsp->epsn = ropcie_psn_add(hdr->psn, 1);
-	if (!allowed(rsp, hdr->op) || ropcie_op_reliable(hdr->op) ||
-	    (hdr->flags & (ROPCIE_F_INV | ROPCIE_F_PLACED)) || hdr->srqn)
-		return pass_over(rsp);
-	if (!first && (!expected || !continues(rsp, hdr)))
-		return pass_over(rsp);
-	if (!ends_well(hdr, first ? 0 : rsp->msg_off))
+	if (!fits)
 		return pass_over(rsp);
 	if (hdr->op == ROPCIE_OP_SEND && first &&
 	    (!ready || hdr->msg_len > room))

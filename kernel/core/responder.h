@@ -270,6 +270,10 @@ static inline bool ropcie_rsp_expects(const struct ropcie_responder *rsp,
 	       (hdr->psn == rsp->epsn || rsp->attr.unreliable);
 }
 
+/* That of ropcie_rsp_takes_receive() which is of unreliable connections. */
+bool ropcie_rsp_unreliable_takes_receive(const struct ropcie_responder *rsp,
+					 const struct ropcie_hdr *hdr);
+
 /*
  * Will this request fill the next receive? Then there has to be one when it is
  * given to ropcie_rsp_request().
@@ -277,13 +281,14 @@ static inline bool ropcie_rsp_expects(const struct ropcie_responder *rsp,
 static inline bool ropcie_rsp_takes_receive(const struct ropcie_responder *rsp,
 					    const struct ropcie_hdr *hdr)
 {
-	bool begins = !rsp->in_msg || rsp->attr.unreliable;
-
 	if (!ropcie_rsp_expects(rsp, hdr) ||
 	    (rsp->in_msg && hdr->srqn != rsp->srqn))
 		return false;
+	/* What will be dropped takes none of a shared queue. */
+	if (rsp->attr.unreliable)
+		return ropcie_rsp_unreliable_takes_receive(rsp, hdr);
 	return hdr->op == ROPCIE_OP_SEND ?
-		       begins && (hdr->flags & ROPCIE_F_FIRST) :
+		       !rsp->in_msg && (hdr->flags & ROPCIE_F_FIRST) :
 		       hdr->op == ROPCIE_OP_WRITE && (hdr->flags & ROPCIE_F_IMM);
 }
 
