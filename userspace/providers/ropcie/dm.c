@@ -168,6 +168,7 @@ static struct ropcie_dm *new_dm(struct ibv_context *context)
 	if (!dm)
 		return NULL;
 	dm->vdm.dm.context = context;
+	dm->vdm.dm.comp_mask = IBV_DM_MASK_HANDLE;
 	dm->vdm.dm.memcpy_to_dm = copy_to;
 	dm->vdm.dm.memcpy_from_dm = copy_from;
 	return dm;

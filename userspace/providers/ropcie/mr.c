@@ -49,6 +49,9 @@ struct ibv_mr *ropcie_alloc_null_mr(struct ibv_pd *pd)
 		return NULL;
 	}
 	vmr->mr_type = IBV_MR_TYPE_NULL_MR;
+	/* The library does that for other regions only. */
+	vmr->ibv_mr.pd = pd;
+	vmr->ibv_mr.length = SIZE_MAX;
 	return &vmr->ibv_mr;
 }
 

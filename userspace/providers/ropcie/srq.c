@@ -83,6 +83,7 @@ struct ibv_srq *ropcie_create_srq_ex(struct ibv_context *context,
 		return NULL;
 	}
 	/* Not each version of the library does. */
+	srq->vsrq.srq.srq_context = attr->srq_context;
 	srq->vsrq.srq.pd = attr->comp_mask & IBV_SRQ_INIT_ATTR_PD ? attr->pd : NULL;
 	ropcie_pd_hold(srq->vsrq.srq.pd);
 	return &srq->vsrq.srq;
