@@ -6,6 +6,7 @@
  * wake-up.
  */
 #include <linux/moduleparam.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "qp.h"
@@ -206,12 +207,11 @@ static void move_words(struct ropcie_cq *to, const struct ropcie_cq *from,
 /* Take over all that @cq has into the ring of @new, most of it without the lock. */
 static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new)
 {
-	u32 first, end, num, forgets, pass = 0;
+	u32 first, end, num, pass = 0;
 	unsigned long flags;
 	int ret = -EINVAL;
 
 	spin_lock_irqsave(&cq->lock, flags);
-	forgets = cq->forgets;
 	num = ropcie_cq_used(cq); /* once: the process may change it */
 	end = cq_end(cq);
 	first = end - num;
@@ -224,10 +224,9 @@ static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new)
 		spin_lock_irqsave(&cq->lock, flags);
 		num = ropcie_cq_used(cq);
 		end = cq_end(cq);
-		/* Polled as a whole, or entries have moved: all of it again. */
-		if (end - first > num || forgets != cq->forgets)
+		/* Polled as a whole. */
+		if (end - first > num)
 			first = end - num;
-		forgets = cq->forgets;
 	}
 	if (num <= new->limit) {
 		copy_completions(new, cq, first, end);
@@ -239,9 +238,26 @@ static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new)
 	return ret;
 }
 
+/*
+ * Alone with the ring and its size. A queue pair that goes needs that, too: nobody who
+ * has it may wait for a disk, whose driver perhaps destroys one to bring it back.
+ */
+static unsigned int cq_keep(struct ropcie_cq *cq)
+{
+	mutex_lock(&cq->resize);
+	return memalloc_noio_save();
+}
+
+static void cq_let_go(struct ropcie_cq *cq, unsigned int noio)
+{
+	memalloc_noio_restore(noio);
+	mutex_unlock(&cq->resize);
+}
+
 int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq), new = {};
+	unsigned int noio;
 	int ret;
 
 	if (ropcie_udata_unknown(udata))
@@ -250,7 +266,7 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	    (cq->shared &&
 	     udata->outlen < sizeof(struct ropcie_abi_create_queue_resp)))
 		return -EINVAL;
-	mutex_lock(&cq->resize);
+	noio = cq_keep(cq);
 	ret = create_ring(&new, cqe + cq->reserved, cq->shared, udata);
 	if (ret)
 		goto unlock;
@@ -262,20 +278,21 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	}
 	destroy_ring(&new);
 unlock:
-	mutex_unlock(&cq->resize);
+	cq_let_go(cq, noio);
 	return ret;
 }
 
 int ropcie_cq_reserve(struct ib_cq *ibcq, u32 num)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq), new = {};
-	int ret = 0;
 	unsigned long flags;
+	unsigned int noio;
+	int ret = 0;
 	u32 limit;
 
 	if (!ibcq || ibcq->uobject)
 		return 0;
-	mutex_lock(&cq->resize);
+	noio = cq_keep(cq);
 	limit = ibcq->cqe + cq->reserved + num;
 	if (limit > cq->size) {
 		ret = create_ring(&new, limit, false, NULL);
@@ -289,7 +306,7 @@ int ropcie_cq_reserve(struct ib_cq *ibcq, u32 num)
 	}
 	if (!ret)
 		cq->reserved += num;
-	mutex_unlock(&cq->resize);
+	cq_let_go(cq, noio);
 	return ret;
 }
 
@@ -441,29 +458,53 @@ int ropcie_modify_cq(struct ib_cq *ibcq, u16 count, u16 period_us)
 	return 0;
 }
 
+/*
+ * Moves what stays towards the tail, and the gap behind that towards the head.
+ * Return: there is more behind the gap.
+ */
+static bool forget_some(struct ropcie_cq *cq, const struct ib_qp *ibqp)
+{
+	struct ib_wc *wc, *to;
+	u32 n;
+
+	/* Polled, and past the gap. */
+	if ((s32)(cq->tail - cq->gap) > 0) {
+		cq->gap = cq->tail;
+		cq->gap_end = cq->tail;
+	}
+	for (n = 0; n < ROPCIE_MOVE_MOST && cq->gap_end != cq->head; n++) {
+		wc = &cq->ring[cq->gap_end++ & (cq->size - 1)];
+		if (wc->qp == ibqp)
+			continue;
+		to = &cq->ring[cq->gap++ & (cq->size - 1)];
+		if (to != wc)
+			*to = *wc;
+	}
+	return cq->gap_end != cq->head;
+}
+
 void ropcie_cq_forget(struct ropcie_cq *cq, const struct ib_qp *ibqp)
 {
 	unsigned long flags;
-	u32 from, to;
 
 	/* The process does that for itself. */
 	if (cq->shared)
 		return;
+	mutex_lock(&cq->resize);
 	spin_lock_irqsave(&cq->lock, flags);
-	for (from = to = cq->tail; from != cq->head; from++) {
-		const struct ib_wc *wc = &cq->ring[from & (cq->size - 1)];
-
-		if (wc->qp == ibqp)
-			continue;
-		if (from != to)
-			cq->ring[to & (cq->size - 1)] = *wc;
-		to++;
+	cq->gap = cq->tail;
+	cq->gap_end = cq->tail;
+	while (forget_some(cq, ibqp)) {
+		spin_unlock_irqrestore(&cq->lock, flags);
+		cond_resched();
+		spin_lock_irqsave(&cq->lock, flags);
 	}
-	WRITE_ONCE(cq->head, to);
-	cq->forgets++;
+	WRITE_ONCE(cq->head, cq->gap);
+	cq->gap_end = cq->gap;
 	/* @told may be ahead of that; it is no position that is to come. */
 	cq->told = cq->tail - 1;
 	spin_unlock_irqrestore(&cq->lock, flags);
+	mutex_unlock(&cq->resize);
 }
 
 static int cq_take(struct ropcie_cq *cq, int num, struct ib_wc *wc)
@@ -475,7 +516,11 @@ static int cq_take(struct ropcie_cq *cq, int num, struct ib_wc *wc)
 	if (READ_ONCE(cq->head) == READ_ONCE(cq->tail))
 		return 0;
 	spin_lock_irqsave(&cq->lock, flags);
-	while (n < num && cq->tail != cq->head) {
+	for (;;) {
+		if (cq->tail == cq->gap)
+			WRITE_ONCE(cq->tail, cq->gap_end);
+		if (n == num || cq->tail == cq->head)
+			break;
 		wc[n++] = cq->ring[cq->tail & (cq->size - 1)];
 		WRITE_ONCE(cq->tail, cq->tail + 1);
 	}

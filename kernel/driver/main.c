@@ -464,6 +464,8 @@ static struct lock_class_key ahs_lock_key;
 static void init_dev(struct ropcie_dev *dev,
 		     const struct ropcie_dev_origin *origin)
 {
+	int i;
+
 	dev->rdev = origin->rdev;
 	dev->adapter = origin->adapter;
 	xa_init_flags(&dev->qps, XA_FLAGS_ALLOC);
@@ -474,7 +476,8 @@ static void init_dev(struct ropcie_dev *dev,
 	xa_init_flags(&dev->ahs, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
 	/* Taken by posters, unlike those of the others. */
 	lockdep_set_class(&dev->ahs.xa_lock, &ahs_lock_key);
-	INIT_LIST_HEAD(&dev->blocked);
+	for (i = 0; i < ARRAY_SIZE(dev->blocked); i++)
+		INIT_LIST_HEAD(&dev->blocked[i]);
 	INIT_LIST_HEAD(&dev->wc_names);
 	INIT_LIST_HEAD(&dev->members);
 	spin_lock_init(&dev->blocked_lock);

@@ -170,7 +170,7 @@ static struct ropcie_wc_name *take_wc_name(struct ropcie_dev *dev)
 	struct ropcie_wc_name *name;
 
 	if (dev->num_wc_names < ROPCIE_WC_NAMES_RESTING)
-		return kzalloc(sizeof(*name), GFP_KERNEL);
+		return kzalloc(sizeof(*name), GFP_NOIO);
 	name = list_first_entry(&dev->wc_names, struct ropcie_wc_name, list);
 	list_del(&name->list);
 	dev->num_wc_names--;
@@ -201,7 +201,7 @@ static int name_qp(struct ropcie_dev *dev, struct ropcie_qp *qp, bool user)
 
 	if (qp->ibqp.qp_type == IB_QPT_GSI) {
 		qp->ibqp.qp_num = ROPCIE_GSI_QPN;
-		return xa_insert(&dev->qps, ROPCIE_GSI_QPN, qp, GFP_KERNEL);
+		return xa_insert(&dev->qps, ROPCIE_GSI_QPN, qp, GFP_NOIO);
 	}
 	if (dev->num_qps == ROPCIE_MAX_QP)
 		return -ENOMEM;
@@ -212,7 +212,7 @@ static int name_qp(struct ropcie_dev *dev, struct ropcie_qp *qp, bool user)
 	}
 	ret = xa_alloc_cyclic(&dev->qps, &qp->ibqp.qp_num, qp,
 			      XA_LIMIT(ROPCIE_FIRST_QPN, ROPCIE_LAST_QPN),
-			      &dev->next_qpn, GFP_KERNEL);
+			      &dev->next_qpn, GFP_NOIO);
 	if (ret < 0) {
 		rest_wc_name(dev, qp->wc_name);
 		return ret;
@@ -409,10 +409,17 @@ static void qp_reset(struct ropcie_qp *qp, bool gone)
 	unsigned long flags;
 
 	spin_lock_bh(&qp->lock);
+	/* What has completed here has succeeded there, too; and who was refused hears it. */
+	if (qp->rsp.dead) {
+		ropcie_qp_answer(qp, ROPCIE_RX_BUDGET);
+		ropcie_mq_flush(&qp->tx);
+	} else {
+		ropcie_qp_stop_answering(qp);
+	}
 	WRITE_ONCE(qp->state, IB_QPS_RESET);
 	if (gone)
 		end_rings(qp);
-	spin_unlock_bh(&qp->lock);
+	ropcie_qp_unlock(qp);
 	/* Nobody arms the timer in RESET, or blocks when not connected. */
 	hrtimer_cancel(&qp->timer);
 	ropcie_placement_end(qp);

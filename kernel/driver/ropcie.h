@@ -61,6 +61,8 @@
 #define ROPCIE_GFP_USER                                                        \
 	(GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
 
+/* Lists of who waits for space in a lane. */
+#define ROPCIE_BLOCKED_BITS 4
 #define ROPCIE_MAX_SGE 32
 #define ROPCIE_MAX_WR 16384
 #define ROPCIE_MAX_CQE BIT(16)
@@ -174,7 +176,7 @@ struct ropcie_counters {
  * @num_mrs: regions, under @mr_lock
  * @num_mws: windows, under @mr_lock
  * @mr_lock: guards @mrs
- * @blocked: queue pairs that wait for space in a lane
+ * @blocked: queue pairs that wait for space in a lane, by peer and lane
  * @blocked_lock: guards @blocked
  * @grants_back: who waits for what peers have to return (placement.c)
  */
@@ -212,7 +214,7 @@ struct ropcie_dev {
 	u32 num_mrs;
 	u32 num_mws;
 	spinlock_t mr_lock; /* guards mrs against add and delete */
-	struct list_head blocked;
+	struct list_head blocked[1 << ROPCIE_BLOCKED_BITS];
 	spinlock_t blocked_lock; /* guards blocked */
 	wait_queue_head_t grants_back;
 };
@@ -349,7 +351,7 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
 /**
  * struct ropcie_cq - a completion queue: a ring in kernel memory, or shared
  * @ibcq: what verbs sees
- * @resize: one at a time; guards @reserved
+ * @resize: who replaces the ring or moves its entries; guards @reserved
  * @reserved: completions that there is room for behind @ibcq.cqe
  * @lock: guards all below
  * @shared: memory of @uring, or NULL
@@ -363,7 +365,8 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
  *	mapped queue they are in @uring
  * @told: @head when the last event was raised; of a mapped queue in @uring
  * @left: the last poll has not taken all that there was
- * @forgets: how often entries have moved
+ * @gap: first entry that is there no more, while those of a queue pair are taken out
+ * @gap_end: first behind it that is
  * @overflow: an entry was lost: nothing is added any more (IBTA 11.6.3)
  * @ends: it is being destroyed: the consumer is told no more
  * @timestamps: the process wants to know when
@@ -374,7 +377,7 @@ enum ropcie_cq_due { ROPCIE_CQ_COMPLETED, ROPCIE_CQ_FAILED };
  */
 struct ropcie_cq {
 	struct ib_cq ibcq;
-	struct mutex resize; /* one at a time; guards @reserved */
+	struct mutex resize; /* of the ring's entries; guards @reserved */
 	u32 reserved;
 	spinlock_t lock; /* guards all below */
 	struct ropcie_shared *shared;
@@ -386,7 +389,8 @@ struct ropcie_cq {
 	u32 tail;
 	u32 armed;
 	u32 told;
-	u32 forgets;
+	u32 gap;
+	u32 gap_end;
 	bool left;
 	bool overflow;
 	bool ends;

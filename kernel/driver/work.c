@@ -10,6 +10,7 @@
  * polls an empty CQ helps them with its queue pairs (but targets of XRC, which have
  * none), and with all that waits for his processor, instead of keeping it from them.
  */
+#include <linux/hash.h>
 #include <linux/kthread.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -46,9 +47,17 @@ struct worker {
 static struct worker *workers;
 static u32 num_workers;
 
+/* Few lanes share a list: those of others are not looked at. */
+static struct list_head *blocked_list(struct ropcie_dev *dev, const struct ropcie_peer *peer,
+				      u32 lane)
+{
+	return &dev->blocked[hash_long((unsigned long)peer + lane, ROPCIE_BLOCKED_BITS)];
+}
+
 bool ropcie_qp_block(struct ropcie_qp *qp)
 {
 	struct ropcie_dev *dev = qp->dev;
+	struct list_head *list = blocked_list(dev, qp->tx.peer, qp->tx.lane);
 	bool again;
 
 	spin_lock_bh(&dev->blocked_lock);
@@ -59,8 +68,10 @@ bool ropcie_qp_block(struct ropcie_qp *qp)
 	qp->blocked_lane = qp->tx.lane;
 	if (!test_and_set_bit(ROPCIE_QP_BLOCKED, &qp->flags)) {
 		refcount_inc(&qp->refs);
-		list_add_tail(&qp->blocked, &dev->blocked);
+		list_add_tail(&qp->blocked, list);
 		again = true;
+	} else if (again && !list_empty(&qp->blocked)) {
+		list_move_tail(&qp->blocked, list);
 	}
 	spin_unlock_bh(&dev->blocked_lock);
 	return again;
@@ -99,7 +110,7 @@ void ropcie_tx_space(void *ctx, struct ropcie_peer *peer, u32 lane)
 
 	/* Who blocks again meanwhile waits for the next call. */
 	spin_lock_bh(&dev->blocked_lock);
-	list_for_each_entry_safe(qp, next, &dev->blocked, blocked)
+	list_for_each_entry_safe(qp, next, blocked_list(dev, peer, lane), blocked)
 		if (qp->blocked_peer == peer && qp->blocked_lane == lane)
 			list_move_tail(&qp->blocked, &list);
 	spin_unlock_bh(&dev->blocked_lock);

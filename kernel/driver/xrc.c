@@ -33,7 +33,7 @@ int ropcie_xrc_publish(struct ropcie_dev *dev, struct ropcie_srq *srq)
 
 	mutex_lock(&dev->qp_mutex);
 	ret = xa_alloc_cyclic(&dev->xrc_srqs, num, srq, XA_LIMIT(1, MAX_SRQN),
-			      &dev->next_srqn, GFP_KERNEL);
+			      &dev->next_srqn, GFP_NOIO);
 	mutex_unlock(&dev->qp_mutex);
 	return min(ret, 0);
 }
