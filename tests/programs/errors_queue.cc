@@ -383,6 +383,57 @@ void DestroyWhilePolled(ErrorCase& test) {
   test.Step();
 }
 
+// A queue pair takes what it has in a long CQ along when it goes. What others
+// have there is polled meanwhile, each once and in order.
+void DestroyWithManyPolled(ErrorCase& test) {
+  constexpr uint64_t kMany = 2000;
+  QpConfig config;
+  config.cap.max_recv_wr = kMany;
+  const CqPtr cq = CreateCq(test.device, 2 * kMany);
+  QpPtr goes = CreateQp(test.device, cq.get(), cq.get(), &config);
+  const QpPtr stays = CreateQp(test.device, cq.get(), cq.get(), &config);
+  for (ibv_qp* const qp : {goes.get(), stays.get()}) {
+    ToInit(qp, config);
+    ToState(qp, IBV_QPS_ERR);
+  }
+  const uint32_t number = stays->qp_num;
+  for (uint64_t id = 0; id < kMany; ++id) {
+    PostRecv(goes.get(), id, {});
+    PostRecv(stays.get(), id, {});
+  }
+  std::atomic<bool> gone{false};
+  uint64_t next = 0;
+  bool wrong = false;
+  const auto poll = [&] {
+    std::array<ibv_wc, 3> wc{};
+    const bool alone = gone;
+    const int count =
+        ibv_poll_cq(cq.get(), static_cast<int>(wc.size()), wc.data());
+    for (int i = 0; i < count; ++i) {
+      if (wc.at(i).qp_num == number) {
+        wrong = wrong || wc.at(i).wr_id != next++;
+      } else {
+        wrong = wrong || alone;
+      }
+    }
+    return count > 0;
+  };
+  std::thread poller([&] {
+    while (!gone) {
+      poll();
+    }
+  });
+  goes.reset();
+  gone = true;
+  poller.join();
+  while (poll()) {
+  }
+  test.report.Expect(!wrong, "a completion is out of order, or of one gone");
+  test.report.Expect(next == kMany, next, " completions of one that stays, ",
+                     kMany, " expected");
+  test.Step();
+}
+
 void ModifySrq(ErrorCase& test, ibv_srq* srq, int mask, uint32_t value,
                int right, const std::string& what) {
   ibv_srq_attr attr = {.max_wr = value, .max_sge = 0, .srq_limit = value};
@@ -456,36 +507,87 @@ void SharedReceives(ErrorCase& test) {
   test.Step();
 }
 
+// Two queue pairs of a type without acknowledgements, and what is sent on them.
+class Unheard {
+ public:
+  Unheard(ErrorCase& test, ibv_qp_type type, ibv_srq* srq)
+      : test_(test), connection_(Make(test, type, srq)) {
+    if (type == IBV_QPT_UD) {
+      ibv_ah_attr to = AddressTo(test.device, connection_.peer.gid);
+      ah_.reset(ibv_create_ah(test.device.pd.get(), &to));
+      CheckErrno(ah_ == nullptr ? errno : 0, "ibv_create_ah");
+    }
+  }
+
+  void Send(uint64_t wr_id, const Piece& piece, const std::string& what) {
+    ibv_sge sge = test_.arena.Sge(piece);
+    ibv_send_wr wr{};
+    wr.wr_id = wr_id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    if (ah_ != nullptr) {
+      wr.wr.ud.ah = ah_.get();
+      wr.wr.ud.remote_qpn = connection_.peer.qpn;
+      wr.wr.ud.remote_qkey = kQkey;
+    }
+    ibv_send_wr* bad = nullptr;
+    CheckErrno(ibv_post_send(connection_.qp.get(), &wr, &bad), "ibv_post_send");
+    ExpectCompletions(test_, connection_.send_cq.get(),
+                      {{wr_id, IBV_WC_SUCCESS}}, what);
+  }
+
+  [[nodiscard]] ibv_cq* recv_cq() const { return connection_.recv_cq.get(); }
+
+ private:
+  static constexpr uint32_t kQkey = 0x1234;
+
+  static Connection Make(ErrorCase& test, ibv_qp_type type, ibv_srq* srq) {
+    Connection made;
+    made.config.type = type;
+    made.config.srq = srq;
+    if (type != IBV_QPT_UD) {
+      return Connect(test.device, test.side, made.config);
+    }
+    made.send_cq = CreateCq(test.device, 8);
+    made.recv_cq = CreateCq(test.device, 8);
+    made.qp = CreateQp(test.device, made.send_cq.get(), made.recv_cq.get(),
+                       &made.config);
+    ToRtsUd(made.qp.get(), kQkey);
+    made.peer =
+        test.side.channel.Exchange(AddressOf(test.device, made.qp.get()));
+    return made;
+  }
+
+  ErrorCase& test_;
+  Connection connection_;
+  AhPtr ah_;
+};
+
 // A message without acknowledgement that is too long for a shared receive is
 // dropped, and takes it from nobody.
-void TooLongForShared(ErrorCase& test) {
-  constexpr size_t kRoom = 64;
+void TooLongForShared(ErrorCase& test, ibv_qp_type type) {
+  constexpr size_t kRoom = 64;  // a datagram's with its 40 bytes of GRH
   ibv_srq_init_attr init{};
   init.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
   const SrqPtr srq(ibv_create_srq(test.device.pd.get(), &init));
   CheckErrno(srq == nullptr ? errno : 0, "ibv_create_srq");
-  QpConfig config;
-  config.type = IBV_QPT_UC;
-  config.srq = test.requester ? nullptr : srq.get();
-  const Connection first = Connect(test.device, test.side, config);
-  const Connection second = Connect(test.device, test.side, config);
+  ibv_srq* const shared = test.requester ? nullptr : srq.get();
+  Unheard first(test, type, shared);
+  Unheard second(test, type, shared);
   const Piece piece = test.arena.Take(2 * kRoom, 1, false);
-  const ibv_sge fits = test.arena.Sge({piece.offset, kRoom});
   if (!test.requester) {
-    PostSrqRecv(srq.get(), 1, {fits});
+    PostSrqRecv(srq.get(), 1, {test.arena.Sge({piece.offset, kRoom})});
   }
   test.Step();
   if (test.requester) {
-    PostSend(first.qp.get(), 1, {test.arena.Sge(piece)});
-    ExpectCompletions(test, first.send_cq.get(), {{1, IBV_WC_SUCCESS}},
-                      "too long");
-    PostSend(second.qp.get(), 2, {fits});
-    ExpectCompletions(test, second.send_cq.get(), {{2, IBV_WC_SUCCESS}},
-                      "fits");
+    first.Send(1, piece, "too long");
+    second.Send(2, {piece.offset, kRoom / 4}, "fits");
   } else {
-    ExpectCompletions(test, second.recv_cq.get(), {{1, IBV_WC_SUCCESS}},
+    ExpectCompletions(test, second.recv_cq(), {{1, IBV_WC_SUCCESS}},
                       "receive that another had no use for");
-    ExpectCompletions(test, first.recv_cq.get(), {}, "too long");
+    ExpectCompletions(test, first.recv_cq(), {}, "too long");
   }
   test.Step();
 }
@@ -508,6 +610,8 @@ void NullRegion(ErrorCase& test) {
                        "ibv_alloc_null_mr: ", std::strerror(errno));
     return;
   }
+  test.report.Expect(mr->pd == test.device.pd.get() && mr->length == SIZE_MAX,
+                     "the null region does not say what it is");
   const Piece piece = test.arena.Take(3 * kPart, 1, false);
   uint8_t* const bytes = test.arena.At(piece.offset);
   std::memset(bytes, test.requester ? 1 : 2, piece.length);
@@ -670,13 +774,17 @@ std::vector<NamedCase> QueueCases() {
       {"malformed work requests", MalformedRequests},
       {"too much inline data", InlineTooLong},
       {"shared receive queue", SharedReceives},
-      {"too long for a shared receive", TooLongForShared},
+      {"too long for a shared receive",
+       [](ErrorCase& test) { TooLongForShared(test, IBV_QPT_UC); }},
+      {"datagram too long for a shared receive",
+       [](ErrorCase& test) { TooLongForShared(test, IBV_QPT_UD); }},
       {"a CQ overflows", CqOverflow},
       {"the null region", NullRegion},
       {"a send queue is drained", Drain},
       {"a message before RTS", Established},
       {"time stamps", TimeStamps},
       {"QPs are destroyed while their CQ is polled", DestroyWhilePolled},
+      {"one with much in its CQ is destroyed", DestroyWithManyPolled},
   };
 }
 

@@ -91,8 +91,10 @@ class Xrc {
     attr.pd = pd_.get();
     attr.xrcd = xrcd;
     attr.cq = cq_.get();
+    attr.srq_context = &test_;
     SrqPtr srq(ibv_create_srq_ex(test_.device.context.get(), &attr));
     Check(srq != nullptr, "ibv_create_srq_ex: ", std::strerror(errno));
+    test_.report.Expect(srq->srq_context == &test_, "srq_context is lost");
     return srq;
   }
 

@@ -39,8 +39,6 @@ constexpr auto kWaits = std::chrono::seconds(1);
 // Between two polls: a program that did not run has not waited.
 constexpr auto kPollGap = std::chrono::milliseconds(50);
 
-using AhPtr = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
-
 // Where the peer may write, and count.
 struct Window {
   uint64_t address;

@@ -25,8 +25,6 @@
 namespace ropcie {
 namespace {
 
-using AhPtr = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
-
 class Objects {
  public:
   explicit Objects(Sweep& sweep)

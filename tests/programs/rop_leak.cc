@@ -41,7 +41,6 @@ constexpr uint8_t kBehind = 0x22;  // the message, at the sender
 constexpr uint8_t kData = 0x80;    // and more: of the message
 constexpr size_t kRoom = 8192;
 
-using AhPtr = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
 using DmPtr = std::unique_ptr<ibv_dm, Destroyer<ibv_free_dm>>;
 
 bool All(const uint8_t* begin, size_t length, uint8_t byte) {
@@ -56,6 +55,8 @@ void DeviceMemory(const Device& device) {
           .length = length, .log_align_req = 0, .comp_mask = 0};
       const DmPtr dm(ibv_alloc_dm(device.context.get(), &attr));
       CheckErrno(dm == nullptr ? errno : 0, "ibv_alloc_dm of ", length);
+      Check((dm->comp_mask & IBV_DM_MASK_HANDLE) != 0,
+            "no handle of an ibv_dm");
       std::vector<uint8_t> bytes(length, kUntouched);
       CheckErrno(ibv_memcpy_from_dm(bytes.data(), dm.get(), 0, length),
                  "ibv_memcpy_from_dm");

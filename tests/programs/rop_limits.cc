@@ -36,7 +36,6 @@ namespace {
 constexpr int kSample = 2000;  // of limits that a small machine can not reach
 constexpr size_t kPage = 4096;
 
-using AhPtr = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
 using MwPtr = std::unique_ptr<ibv_mw, Destroyer<ibv_dealloc_mw>>;
 using DmPtr = std::unique_ptr<ibv_dm, Destroyer<ibv_free_dm>>;
 

@@ -39,7 +39,8 @@ int RunSide(Side side, const std::string& name, const Body& body) {
     return 0;
   } catch (const std::exception& error) {
     std::cout << std::flush;
-    std::cerr << "FAILED: " << name << ": " << error.what() << "\n";
+    // At once: whoever is killed while he says it has said nothing.
+    std::cerr << Text("FAILED: ", name, ": ", error.what(), "\n");
     return 1;
   }
 }

@@ -20,7 +20,6 @@
 
 namespace ropcie::strangers {
 
-using AhPtr = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
 // Those of libibverbs are another function in each file.
 int DeallocMw(ibv_mw* mw);
 int CloseXrcd(ibv_xrcd* xrcd);

@@ -37,6 +37,7 @@ using MrPtr = std::unique_ptr<ibv_mr, Destroyer<ibv_dereg_mr>>;
 using CqPtr = std::unique_ptr<ibv_cq, Destroyer<ibv_destroy_cq>>;
 using QpPtr = std::unique_ptr<ibv_qp, Destroyer<ibv_destroy_qp>>;
 using SrqPtr = std::unique_ptr<ibv_srq, Destroyer<ibv_destroy_srq>>;
+using AhPtr = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
 using ChannelPtr =
     std::unique_ptr<ibv_comp_channel, Destroyer<ibv_destroy_comp_channel>>;
 
