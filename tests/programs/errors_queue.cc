@@ -513,9 +513,7 @@ class Unheard {
   Unheard(ErrorCase& test, ibv_qp_type type, ibv_srq* srq)
       : test_(test), connection_(Make(test, type, srq)) {
     if (type == IBV_QPT_UD) {
-      ibv_ah_attr to = AddressTo(test.device, connection_.peer.gid);
-      ah_.reset(ibv_create_ah(test.device.pd.get(), &to));
-      CheckErrno(ah_ == nullptr ? errno : 0, "ibv_create_ah");
+      ah_ = CreateAh(test.device, connection_.peer.gid);
     }
   }
 

@@ -202,9 +202,7 @@ class DatagramFlow : public MessageFlow {
     ReceiveAll();
     const QpAddress mine = AddressOf(device, qp());
     connection_.peer = ground.side.channel.Exchange(mine);
-    ibv_ah_attr attr = AddressTo(device, connection_.peer.gid);
-    ah_.reset(ibv_create_ah(device.pd.get(), &attr));
-    CheckErrno(ah_ == nullptr ? errno : 0, "ibv_create_ah");
+    ah_ = CreateAh(device, connection_.peer.gid);
   }
 
   [[nodiscard]] bool connected() const override { return false; }

@@ -29,8 +29,6 @@ QpConfig ConfigOf(ibv_qp_type type) {
 
 }  // namespace
 
-void AhFreer::operator()(ibv_ah* ah) const { Destroyer<ibv_destroy_ah>()(ah); }
-
 Links::Links(Side& side, const Device& device, const Regions& regions)
     : side_(side),
       device_(device),
@@ -56,9 +54,7 @@ Connection Links::ConnectDatagrams() {
   link.qp =
       CreateQp(device_, link.send_cq.get(), link.recv_cq.get(), &link.config);
   link.peer = side_.channel.Exchange(AddressOf(device_, link.qp.get()));
-  ibv_ah_attr attr = AddressTo(device_, link.peer.gid);
-  ah_.reset(ibv_create_ah(device_.pd.get(), &attr));
-  CheckErrno(ah_ == nullptr ? errno : 0, "ibv_create_ah");
+  ah_ = CreateAh(device_, link.peer.gid);
   links_.push_back(std::move(link));
   ToReady(Service::kDatagram, {});
   Connection ready = std::move(links_.back());

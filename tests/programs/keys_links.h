@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "keys.h"
@@ -15,10 +14,6 @@
 #include "verbs_util.h"
 
 namespace ropcie::keys {
-
-struct AhFreer {
-  void operator()(ibv_ah* ah) const;
-};
 
 class Links {
  public:
@@ -45,7 +40,7 @@ class Links {
   const Device& device_;
   std::array<uint8_t, sizeof(ibv_grh)> header_ = {};  // of a datagram
   MrPtr header_mr_;
-  std::unique_ptr<ibv_ah, AhFreer> ah_;
+  AhPtr ah_;
   SrqPtr srq_;
   std::vector<Connection> links_;
   uint32_t lives_ = 0;

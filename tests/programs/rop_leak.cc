@@ -263,9 +263,7 @@ void Datagrams(Side& side, const Device& device) {
   const QpPtr qp = CreateQp(device, send_cq.get(), recv_cq.get(), &config);
   ToRtsUd(qp.get(), kQkey);
   const QpAddress peer = side.channel.Exchange(AddressOf(device, qp.get()));
-  ibv_ah_attr to = AddressTo(device, peer.gid);
-  const AhPtr ah(ibv_create_ah(device.pd.get(), &to));
-  CheckErrno(ah == nullptr ? errno : 0, "ibv_create_ah");
+  const AhPtr ah = CreateAh(device, peer.gid);
   Memory memory(device);
   const int timeout_s = side.options.timeout_s;
   Messages(

@@ -145,13 +145,6 @@ bool NothingComes(ibv_cq* cq) {
   return true;
 }
 
-AhPtr CreateAh(const Device& device, const ibv_gid& gid) {
-  ibv_ah_attr attr = AddressTo(device, gid);
-  AhPtr ah(ibv_create_ah(device.pd.get(), &attr));
-  CheckErrno(ah == nullptr ? errno : 0, "ibv_create_ah");
-  return ah;
-}
-
 XrcdPtr OpenXrcd(const Device& device, int fd) {
   ibv_xrcd_init_attr attr{};
   attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;

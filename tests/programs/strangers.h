@@ -159,7 +159,6 @@ std::string Next(ibv_cq* cq);
 // Waits for a moment for what is not to come.
 bool NothingComes(ibv_cq* cq);
 
-AhPtr CreateAh(const Device& device, const ibv_gid& gid);
 XrcdPtr OpenXrcd(const Device& device, int fd);
 SrqPtr CreateXrcSrq(const Device& device, ibv_xrcd* xrcd, ibv_cq* cq);
 // A queue pair of extended reliable connections, in RESET.

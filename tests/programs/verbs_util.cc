@@ -149,6 +149,13 @@ QpPtr CreateQp(const Device& device, ibv_cq* send_cq, ibv_cq* recv_cq,
   return qp;
 }
 
+AhPtr CreateAh(const Device& device, const ibv_gid& gid) {
+  ibv_ah_attr attr = AddressTo(device, gid);
+  AhPtr ah(ibv_create_ah(device.pd.get(), &attr));
+  CheckErrno(ah == nullptr ? errno : 0, "ibv_create_ah");
+  return ah;
+}
+
 QpAddress AddressOf(const Device& device, const ibv_qp* qp) {
   return {device.gid, qp->qp_num, RandomPsn(), device.port.active_mtu};
 }

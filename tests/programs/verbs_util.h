@@ -98,6 +98,7 @@ QpPtr CreateQp(const Device& device, ibv_cq* send_cq, ibv_cq* recv_cq,
 
 // For datagrams to a GID, from the device's own.
 ibv_ah_attr AddressTo(const Device& device, const ibv_gid& gid);
+AhPtr CreateAh(const Device& device, const ibv_gid& gid);
 
 QpAddress AddressOf(const Device& device, const ibv_qp* qp);
 void ToInit(ibv_qp* qp, const QpConfig& config);
