@@ -284,7 +284,10 @@ static inline bool ropcie_rsp_takes_receive(const struct ropcie_responder *rsp,
 	if (!ropcie_rsp_expects(rsp, hdr) ||
 	    (rsp->in_msg && hdr->srqn != rsp->srqn))
 		return false;
-	/* What will be dropped takes none of a shared queue. */
+	/*
+	 * What has not the right form takes none of a shared queue. A receive whose
+	 * message a bad key costs stays for the next one.
+	 */
 	if (rsp->attr.unreliable)
 		return ropcie_rsp_unreliable_takes_receive(rsp, hdr);
 	return hdr->op == ROPCIE_OP_SEND ?

@@ -91,6 +91,7 @@ static int create_ring(struct ropcie_cq *cq, u32 limit, bool mapped,
 		.size = limit,
 		.stride = sizeof(struct ropcie_abi_cqe),
 	};
+	unsigned int noio;
 
 	cq->limit = limit;
 	cq->size = roundup_pow_of_two(limit);
@@ -105,7 +106,13 @@ static int create_ring(struct ropcie_cq *cq, u32 limit, bool mapped,
 		ropcie_uring_want_call(&cq->uring, false);
 		return 0;
 	}
+	/*
+	 * Not under cq->resize from a disk: to bring that back its driver may destroy a
+	 * queue pair, which takes the lock.
+	 */
+	noio = memalloc_noio_save();
 	cq->ring = kvcalloc(cq->size, sizeof(*cq->ring), ROPCIE_GFP_USER);
+	memalloc_noio_restore(noio);
 	return cq->ring ? 0 : -ENOMEM;
 }
 
@@ -238,26 +245,9 @@ static int move_completions(struct ropcie_cq *cq, struct ropcie_cq *new)
 	return ret;
 }
 
-/*
- * Alone with the ring and its size. A queue pair that goes needs that, too: nobody who
- * has it may wait for a disk, whose driver perhaps destroys one to bring it back.
- */
-static unsigned int cq_keep(struct ropcie_cq *cq)
-{
-	mutex_lock(&cq->resize);
-	return memalloc_noio_save();
-}
-
-static void cq_let_go(struct ropcie_cq *cq, unsigned int noio)
-{
-	memalloc_noio_restore(noio);
-	mutex_unlock(&cq->resize);
-}
-
 int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq), new = {};
-	unsigned int noio;
 	int ret;
 
 	if (ropcie_udata_unknown(udata))
@@ -266,7 +256,7 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	    (cq->shared &&
 	     udata->outlen < sizeof(struct ropcie_abi_create_queue_resp)))
 		return -EINVAL;
-	noio = cq_keep(cq);
+	mutex_lock(&cq->resize);
 	ret = create_ring(&new, cqe + cq->reserved, cq->shared, udata);
 	if (ret)
 		goto unlock;
@@ -278,7 +268,7 @@ int ropcie_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 	}
 	destroy_ring(&new);
 unlock:
-	cq_let_go(cq, noio);
+	mutex_unlock(&cq->resize);
 	return ret;
 }
 
@@ -286,13 +276,12 @@ int ropcie_cq_reserve(struct ib_cq *ibcq, u32 num)
 {
 	struct ropcie_cq *cq = to_rcq(ibcq), new = {};
 	unsigned long flags;
-	unsigned int noio;
 	int ret = 0;
 	u32 limit;
 
 	if (!ibcq || ibcq->uobject)
 		return 0;
-	noio = cq_keep(cq);
+	mutex_lock(&cq->resize);
 	limit = ibcq->cqe + cq->reserved + num;
 	if (limit > cq->size) {
 		ret = create_ring(&new, limit, false, NULL);
@@ -306,7 +295,7 @@ int ropcie_cq_reserve(struct ib_cq *ibcq, u32 num)
 	}
 	if (!ret)
 		cq->reserved += num;
-	cq_let_go(cq, noio);
+	mutex_unlock(&cq->resize);
 	return ret;
 }
 

@@ -13,8 +13,8 @@
  * and another QP's lock may be tried (struct ropcie_mq, take):
  *   devices_lock    which devices hear of their interfaces; process context
  *   dev->qp_mutex   which queue pairs, and queues of XRC, exist; process context
- *   cq->resize      how many completions one CQ has room for; process context
  *   qp->mutex       attributes and transitions of one QP; process context
+ *   cq->resize      the ring of one CQ, whose entries may move; process context
  *   pinned->looking which pages of memory on demand are there; process context
  *   paging->lock    whose queue pair pages are brought in for; bottom halves off
  *   qp->lock        both engines of one QP, its state; bottom halves off

@@ -120,6 +120,10 @@ static void ivntb_ring(struct ivntb_dev *ndev, int port, u64 bits, u32 ivpos,
 	u64 fresh, masked;
 
 	spin_lock_irqsave(&ndev->db_lock, flags);
+	if (READ_ONCE(ndev->gone)) {
+		spin_unlock_irqrestore(&ndev->db_lock, flags);
+		return;
+	}
 	/*
 	 * What the bit announces must be visible before it, write-combined or
 	 * not. And if we find the bit still pending, the peer must find the

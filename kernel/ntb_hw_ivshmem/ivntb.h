@@ -231,7 +231,7 @@ struct ivntb_stats {
  * @db_late:	bits that @bells_timer rings.
  * @msg_lock:	Protects this port's words about messages.
  * @msg_src:	Peer whose messages the registers show.
- * @msg_seen:	Peer whose messages the client has seen there last.
+ * @msg_from:	Peer whose message the client has read in each of them; or -1.
  * @msg_out:	Status bits of messages that could not be sent.
  * @msg_mask:	Status bits that raise no event.
  * @mw_wrap:	Take window indices modulo their number.
@@ -300,7 +300,7 @@ struct ivntb_dev {
 	/* this port's words about messages */
 	spinlock_t msg_lock;
 	int msg_src;
-	int msg_seen;
+	int msg_from[IVNTB_MAX_MSGS];
 	u64 msg_out;
 	u64 msg_mask;
 

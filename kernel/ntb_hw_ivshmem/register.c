@@ -8,7 +8,7 @@
  * memory, and the receiver shows its client one sender's at a time: so the
  * parts of a message of two senders never mix. It turns to another sender when
  * the client has emptied all registers of the first, or that one's link is lost;
- * and what the client reads or empties is the sender's whose status it has read.
+ * and a register that the client has read is emptied for its sender only.
  *
  * Inside of this file a bit is a register's number; the client has those of the
  * outbound registers there, and those of the inbound ones behind (IDT_INMSG_MASK).
@@ -153,14 +153,14 @@ static u64 ivntb_msg_in_status(struct ivntb_dev *ndev)
  * Look for messages, not masked, of which no event has told, and with @tell take them
  * for told. All at once: what comes behind the look raises an interrupt of its own.
  *
- * Return: an event is due. There is none where a status bit that is not masked was set
- * before: the client has to look (idt_msg_isr() has the rule).
+ * Return: an event is due. There is none where an inbound status bit that is not masked
+ * was set before: the client has to look (idt_msg_isr() has the rule).
  */
 static bool ivntb_msg_untold(struct ivntb_dev *ndev, bool tell)
 {
 	u64 full = ivntb_msg_in_status(ndev) & ~(ndev->msg_mask >> IVNTB_MSG_IN_SHIFT);
-	bool due = full && !(ndev->msg_out & ~ndev->msg_mask);
 	struct ivntb_peer *peer = &ndev->peers[ndev->msg_src];
+	bool due = full;
 	int midx;
 	u32 seq;
 
@@ -198,7 +198,6 @@ u64 ivntb_msg_read_sts(struct ntb_dev *ntb)
 
 	spin_lock_irqsave(&ndev->msg_lock, flags);
 	status = ivntb_msg_in_status(ndev) << IVNTB_MSG_IN_SHIFT | ndev->msg_out;
-	ndev->msg_seen = ndev->msg_src;
 	spin_unlock_irqrestore(&ndev->msg_lock, flags);
 	return status;
 }
@@ -214,21 +213,25 @@ int ivntb_msg_clear_sts(struct ntb_dev *ntb, u64 bits)
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
 	struct ivntb_peer *peer;
 	unsigned long flags;
+	int midx, from;
 	bool more;
 	u64 full;
 
 	spin_lock_irqsave(&ndev->msg_lock, flags);
 	ndev->msg_out &= ~bits;
 	full = bits >> IVNTB_MSG_IN_SHIFT & ivntb_msg_in_status(ndev);
-	/* The registers may have turned: the client knows nothing of these. */
-	if (ndev->msg_seen != ndev->msg_src)
-		full = 0;
 	peer = &ndev->peers[ndev->msg_src];
 	/* The client has read them: only now may the sender write again. */
 	mb();
-	for (; full; full &= full - 1)
-		WRITE_ONCE(peer->out->msg_ack[__ffs64(full)],
-			   READ_ONCE(peer->in->msg_seq[__ffs64(full)]));
+	for (; full; full &= full - 1) {
+		midx = __ffs64(full);
+		from = ndev->msg_from[midx];
+		ndev->msg_from[midx] = -1;
+		/* The registers may have turned since: this one is not read. */
+		if (from < 0 || from == ndev->msg_src)
+			WRITE_ONCE(peer->out->msg_ack[midx],
+				   READ_ONCE(peer->in->msg_seq[midx]));
+	}
 	more = ivntb_msg_untold(ndev, false);
 	spin_unlock_irqrestore(&ndev->msg_lock, flags);
 
@@ -283,11 +286,13 @@ u32 ivntb_msg_read(struct ntb_dev *ntb, int *pidx, int midx)
 	if (midx < 0 || midx >= ndev->msg_count)
 		return ~0U;
 	spin_lock_irqsave(&ndev->msg_lock, flags);
-	/* The value after the count that said it is there. */
+	ivntb_msg_in_status(ndev);
+	/* The value after the count that says it is there. */
 	rmb();
-	msg = READ_ONCE(ndev->peers[ndev->msg_seen].in->msg_data[midx]);
+	msg = READ_ONCE(ndev->peers[ndev->msg_src].in->msg_data[midx]);
+	ndev->msg_from[midx] = ndev->msg_src;
 	if (pidx)
-		*pidx = ndev->msg_seen;
+		*pidx = ndev->msg_src;
 	spin_unlock_irqrestore(&ndev->msg_lock, flags);
 	return msg;
 }
@@ -371,5 +376,7 @@ void ivntb_register_init(struct ivntb_dev *ndev)
 
 	for (i = 0; i < IVNTB_MAX_SPADS; i++)
 		WRITE_ONCE(ndev->self->spad[i], 0);
+	for (i = 0; i < IVNTB_MAX_MSGS; i++)
+		ndev->msg_from[i] = -1;
 	ndev->msg_mask = ivntb_inbits(ndev) | ivntb_outbits(ndev);
 }
