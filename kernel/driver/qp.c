@@ -409,7 +409,10 @@ static void qp_reset(struct ropcie_qp *qp, bool gone)
 	unsigned long flags;
 
 	spin_lock_bh(&qp->lock);
-	/* What has completed here has succeeded there, too; and who was refused hears it. */
+	/*
+	 * As far as the lane has room, what has completed here succeeds there, too, and
+	 * who was refused hears it.
+	 */
 	if (qp->rsp.dead) {
 		ropcie_qp_answer(qp, ROPCIE_RX_BUDGET);
 		ropcie_mq_flush(&qp->tx);

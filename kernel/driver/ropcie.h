@@ -63,6 +63,7 @@
 
 /* Lists of who waits for space in a lane. */
 #define ROPCIE_BLOCKED_BITS 4
+
 #define ROPCIE_MAX_SGE 32
 #define ROPCIE_MAX_WR 16384
 #define ROPCIE_MAX_CQE BIT(16)
