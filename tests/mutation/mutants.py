@@ -175,8 +175,8 @@ MUTANTS = (
     Mutant("memory that is not there", "mr.c", "if (!page) {", "if (false) {"),
     Mutant("a dead connection lives on", "responder.c", "if (rsp->dead || ", "if ("),
     Mutant("fragments of another PSN on UC", "responder.c",
-           "if (!first && (!expected || !continues(rsp, hdr)))",
-           "if (!first && !continues(rsp, hdr))"),
+           "(first || (hdr->psn == rsp->epsn && continues(rsp, hdr)))",
+           "(first || continues(rsp, hdr))"),
     # The requester.
     Mutant("PSNs ahead of what was sent", "requester.c",
            "ropcie_psn_diff(psn, req->max_psn) > 0 ||\n", "false ||\n"),
