@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-// Keys and ranges that a peer or a process names: what is allowed lies within
-// the region, to the byte, and what is gone is not found.
+// Keys, ranges and lists that a peer or a process names: what is allowed lies
+// within the region, to the byte, what is gone is not found, and a list is
+// walked from any byte to its end.
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -71,6 +73,53 @@ void Use(Input* input, const ropcie_mr_core& mr) {
     }
     FUZZ_CHECK(sum == mapped);
     done += mapped;
+  }
+}
+
+// What is given for direct placement, for any byte of a region: it has that
+// byte, and as much behind it as a record carries, or the region's end.
+void Grant(Input* input, const ropcie_mr_core& mr) {
+  const auto addr = mr.iova + Number<uint64_t>(input);
+  if (ropcie_mr_check(&mr, mr.pd, addr, 1, 0) != 0) {
+    return;
+  }
+  uint64_t first = 0;
+  const uint32_t len = ropcie_grant_piece(&mr, addr, &first);
+  FUZZ_CHECK(ropcie_mr_check(&mr, mr.pd, first, len, 0) == 0);
+  const uint64_t before = addr - first;
+  const uint64_t left = mr.length - (addr - mr.iova);
+  FUZZ_CHECK(before < len &&
+             len - before >= std::min<uint64_t>(left, ROPCIE_MAX_FRAG));
+}
+
+// A process's list, from any byte on.
+void Walk(Input* input) {
+  std::array<ropcie_sge, 5> list{};
+  const auto num = input->ConsumeIntegralInRange<uint32_t>(0, list.size());
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < num; ++i) {
+    list[i] = {.addr = Number<uint64_t>(input),
+               .length = Number<uint32_t>(input),
+               .lkey = i};
+    sum += list[i].length;
+  }
+  FUZZ_CHECK(ropcie_sge_length(list.data(), num) == sum);
+  const auto from = Number<uint64_t>(input);
+  const auto want = std::max<uint32_t>(1, Number<uint32_t>(input));
+  ropcie_sge_cursor cursor{};
+  ropcie_sge_seek(&cursor, list.data(), num, from);
+  ropcie_sge piece{};
+  uint64_t walked = 0;
+  for (int i = 0; i < 1000 && ropcie_sge_next(&cursor, want, &piece); ++i) {
+    FUZZ_CHECK(piece.length > 0 && piece.length <= want && piece.lkey < num);
+    const ropcie_sge& entry = list[piece.lkey];
+    FUZZ_CHECK(piece.addr - entry.addr < entry.length &&
+               piece.length <= entry.length - (piece.addr - entry.addr));
+    walked += piece.length;
+    FUZZ_CHECK(from < sum && walked <= sum - from);
+  }
+  if (!ropcie_sge_next(&cursor, want, &piece)) {
+    FUZZ_CHECK(walked == (from < sum ? sum - from : 0));
   }
 }
 
@@ -156,6 +205,9 @@ class Table {
         case 2:
           Replace();
           break;
+        case 3:
+          Walk(input_);
+          break;
         default:
           Find();
       }
@@ -215,6 +267,9 @@ class Table {
                              ? some->core.key
                              : Number<uint32_t>(input_);
     ropcie_mr_core* const mr = ropcie_mr_find(&table_, key);
+    ropcie_mr_core* const any_tag = ropcie_mr_find_index(&table_, key);
+    FUZZ_CHECK(mr == nullptr || any_tag == mr);
+    FUZZ_CHECK(any_tag == nullptr || any_tag->key >> 8 == key >> 8);
     const Region* region = nullptr;
     for (const auto& one : regions_) {
       if (one->core.key == key) {
@@ -225,7 +280,9 @@ class Table {
     if (region == nullptr) {
       return;
     }
+    FUZZ_CHECK(ropcie_mr_is_current(mr, key));
     Use(input_, *mr);
+    Grant(input_, *mr);
     if (input_->ConsumeBool()) {
       Dynamic(input_, *region);
       return;

@@ -18,6 +18,7 @@ constexpr uint8_t kOps[] = {
     ROPCIE_LOCAL_REG_MR, ROPCIE_LOCAL_INV, ROPCIE_LOCAL_BAD,
     ROPCIE_LOCAL_BIND,
 };
+constexpr size_t kUnreliableOps = 2;  // the first ones
 
 class Queue {
  public:
@@ -34,6 +35,7 @@ class Queue {
     attr.max_rd_atomic = input_->ConsumeIntegralInRange<uint8_t>(1, 16);
     attr.unreliable = input_->ConsumeProbability<float>() < 0.1F;
     attr.timeout_ns = attr.unreliable ? 0 : input_->ConsumeIntegral<uint16_t>();
+    datagrams_ = attr.unreliable && input_->ConsumeBool();
     attr_ = attr;
     sent_psn_ = laned_psn_ = attr.psn;
     ropcie_req_connect(&req_, &attr_);
@@ -116,12 +118,16 @@ class Queue {
         now_ += Number<uint32_t>(input_);
         ropcie_req_timeout(&req_, now_, input_->ConsumeBool());
         break;
-      default:
-        if (input_->ConsumeIntegral<uint8_t>() == 0) {
+      default: {
+        const auto what = input_->ConsumeIntegral<uint8_t>();
+        if (what == 0) {
           ropcie_req_fail(&req_, ROPCIE_WC_RETRY_EXC_ERR);
+        } else if (what < 32 && !attr_.unreliable) {
+          SetRetries();
         } else {
           ropcie_req_drain(&req_, input_->ConsumeBool());
         }
+      }
     }
   }
 
@@ -133,7 +139,11 @@ class Queue {
     *wqe = {};
     wqe->wr_id = posted_++;
     wqe->op = kOps[input_->ConsumeIntegralInRange<size_t>(
-        0, attr_.unreliable ? 1 : sizeof(kOps) - 1)];
+        0, attr_.unreliable ? kUnreliableOps - 1 : sizeof(kOps) - 1)];
+    if (datagrams_) {
+      Datagram(wqe);
+      return;
+    }
     wqe->flags = input_->ConsumeIntegral<uint8_t>() &
                  (ROPCIE_WR_SIGNALED | ROPCIE_WR_SOLICITED | ROPCIE_WR_FENCE);
     if (wqe->op == ROPCIE_OP_SEND || wqe->op == ROPCIE_OP_WRITE) {
@@ -158,6 +168,34 @@ class Queue {
     ropcie_req_post(&req_);
   }
 
+  // What verbs let be one.
+  void Datagram(ropcie_send_wqe* wqe) {
+    wqe->op = ROPCIE_OP_DATAGRAM;
+    wqe->dest_qpn =
+        input_->ConsumeIntegralInRange<uint32_t>(1, ROPCIE_QPN_MASK);
+    wqe->qkey = Number<uint32_t>(input_);
+    wqe->net = input_->ConsumeIntegralInRange<uint8_t>(ROPCIE_NET_ROCE_V1,
+                                                       ROPCIE_NET_END - 1);
+    wqe->vlan = input_->ConsumeBool()
+                    ? ROPCIE_NO_VLAN
+                    : input_->ConsumeIntegralInRange<uint16_t>(0, 4095);
+    wqe->length =
+        input_->ConsumeIntegralInRange<uint32_t>(0, ROPCIE_MAX_DATAGRAM);
+    wqe->num_sge = 1;
+    wqe->sge[0] = {.addr = 0, .length = wqe->length, .lkey = 1};
+    ropcie_req_post(&req_);
+  }
+
+  // What is under way has its end then, too.
+  void SetRetries() {
+    attr_.retry_cnt = input_->ConsumeIntegralInRange<uint8_t>(0, 7);
+    attr_.rnr_retry = input_->ConsumeIntegralInRange<uint8_t>(0, 7);
+    attr_.timeout_ns = input_->ConsumeIntegral<uint16_t>();
+    ropcie_req_set_retries(&req_, attr_.retry_cnt, attr_.rnr_retry,
+                           attr_.timeout_ns, now_);
+    FUZZ_CHECK(req_.retry_left <= 7 && req_.rnr_left <= 7);
+  }
+
   void SendSome() {
     for (auto left = input_->ConsumeIntegralInRange(1, 40); left > 0; --left) {
       ropcie_req_rec rec;
@@ -166,7 +204,8 @@ class Queue {
           ropcie_hdr decoded;
           FUZZ_CHECK(Passes(rec.hdr, &decoded));
           FUZZ_CHECK(rec.hdr.op == ROPCIE_OP_READ ||
-                     rec.off + rec.hdr.frag_len <= rec.wqe->length);
+                     rec.off + rec.hdr.frag_len <=
+                         rec.wqe->length + (datagrams_ ? ROPCIE_GRH_LEN : 0));
           if (input_->ConsumeIntegralInRange(0, 15) == 0) {
             ropcie_req_local_error(&req_, ROPCIE_WC_LOC_PROT_ERR);
             return;
@@ -326,6 +365,7 @@ class Queue {
   uint64_t posted_ = 0;
   uint64_t completed_ = 0;
   bool failed_ = false;
+  bool datagrams_ = false;
   uint32_t sent_psn_ = 0;   // behind all that was ever sent
   uint32_t laned_psn_ = 0;  // of that, behind what went through the lane
 };
