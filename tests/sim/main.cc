@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -95,15 +96,38 @@ bool Parse(const std::vector<std::string_view>& words, Arguments* arguments) {
   return true;
 }
 
+// The end of what happened in a run that breaks a rule, which is run again.
+void PrintTrace(Options run) {
+  constexpr size_t kLines = 60;
+  run.trace = true;
+  std::ostringstream trace;
+  std::streambuf* const output = std::cout.rdbuf(trace.rdbuf());
+  try {
+    World(run).Run();
+  } catch (const Violation&) {
+  }
+  std::cout.rdbuf(output);
+  const std::string text = trace.str();
+  size_t begin = text.size();
+  for (size_t lines = 0; begin > 0 && lines <= kLines; lines++) {
+    begin = begin == 1 ? 0 : text.rfind('\n', begin - 2) + 1;
+  }
+  std::cout << std::string_view(text).substr(begin);
+}
+
 int RunSeeds(const Arguments& arguments) {
   Coverage sum;
   for (uint64_t seed = arguments.from; seed < arguments.to; seed++) {
     WatchSeed(seed, arguments.limit);
-    World world(
-        {.seed = seed, .trace = arguments.trace, .fault = arguments.fault});
+    const Options options = {
+        .seed = seed, .trace = arguments.trace, .fault = arguments.fault};
+    World world(options);
     try {
       world.Run();
     } catch (const Violation& violation) {
+      if (!arguments.trace) {
+        PrintTrace(options);
+      }
       std::cout << "seed " << seed << ": " << violation.what() << '\n'
                 << Replay();
       return 1;

@@ -70,6 +70,17 @@ TEST_P(SimFatalFault, TellsTheSeed) {
   EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+TEST(Sim, ViolationPrintsItsTrace) {
+  int status = 0;
+  const std::string text =
+      Output("--seeds 0:4000 --break " + std::string(kFaults[0].name), &status);
+  const size_t event = text.find("us ");
+  const size_t replay = text.find("replay: ropcie_sim --seed ");
+  EXPECT_LT(event, replay) << text;
+  EXPECT_NE(replay, std::string::npos) << text;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
 TEST(Sim, HoldsWithoutFaults) {
   EXPECT_FALSE(FirstToNotice(Fault::kNone, 100).has_value());
 }
