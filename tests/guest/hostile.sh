@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 3 --kernel-args "iomem=relaxed nopat" -- 1
 # lab-long: --nodes 3 --kernel-args "iomem=relaxed nopat" --timeout 3600 -- 50
+# lab: --nodes 3 --kernel-args "iomem=relaxed nopat" --module-params ntb_hw_ivshmem:family=idt -- 1
 #
 # hostile.sh [TURNS [SEED]]: node 1 writes what it likes to the others (rop_hostile),
 # TURNS times, while all have traffic with each other, but where it is looked whether their
 # processors have rest. That of nodes 2 and 3 is right and goes on undisturbed, not a byte
 # of theirs changes that node 1 has no right to (rop_guarded), their logs say who it is and
-# what it did, not more often than they should. Afterwards node 1 comes back as a good peer,
+# what it did, not more often than they should. On an NTB that has message registers instead
+# of scratchpads node 1 only tells the others what it likes of a handshake. Afterwards node 1 comes back as a good peer,
 # and the others take it, without reloading anything.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
@@ -222,8 +224,44 @@ withstand_flood() {
 	lab-barrier "flood-over-$turn"
 }
 
+# tell_words: any messages, until the others have had enough.
+tell_words() {
+	rop_hostile --stage words --seed "$((seed + turn))" >"$LAB_OUT/hostile" 2>&1 &
+	hostile=$!
+	lab-barrier "words-$turn"
+	retry "$patience" grep -q '^told many words' "$LAB_OUT/hostile" || fail "no words: $(<"$LAB_OUT/hostile")"
+	lab-barrier "told-$turn"
+	lab-barrier "words-over-$turn"
+	kill "$hostile" || fail "rop_hostile has ended: $(<"$LAB_OUT/hostile")"
+	wait "$hostile" || true
+}
+
+hear_words() {
+	victims start_bystander
+	lab-barrier "words-$turn"
+	victims "${traffic[@]}" --seed "$((seed + turn))" || fail "traffic of others ended with status $? under any words"
+	lab-barrier "told-$turn"
+	expect_bystander "any words"
+	end_bystander
+	expect_rest $calm_s
+	pass "any words: $used percent busy ($control at rest)"
+	lab-barrier "words-over-$turn"
+}
+
 for ((turn = 1; turn <= turns; turn++)); do
 	echo "hostile.sh: turn $turn" >/dev/kmsg
+	if [ "$(</sys/module/ntb_hw_ivshmem/parameters/family)" = idt ]; then
+		[ "$NODE" = 1 ] || control=$(busy 1)
+		lab-barrier "rested-$turn"
+		if [ "$NODE" = 1 ]; then
+			tell_words
+		else
+			hear_words
+		fi
+		[ "$NODE" != 1 ] || restart
+		good_traffic "$turn"
+		continue
+	fi
 	mac=$(sed -n 's/^peer 0: link up, \([0-9a-f:]*\) .*/\1/p' "$state")
 	[ "$NODE" = 1 ] || control=$(busy 1)
 	lab-barrier "rested-$turn"

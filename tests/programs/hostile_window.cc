@@ -27,7 +27,10 @@ constexpr size_t kScratchpads = 192;
 constexpr size_t kPairs = 4096;  // what it tells each port
 constexpr size_t kPair = 256;
 constexpr size_t kRung = 64;  // in it
+constexpr size_t kSent = 72;
+constexpr size_t kMessage = 88;
 constexpr size_t kCleared = 128;
+constexpr size_t kTaken = 136;
 constexpr size_t kControl = 2048;  // bytes in use of the control page
 constexpr size_t kLanes = 4096;    // offset of the first lane
 constexpr size_t kMostLanes = 8;
@@ -63,7 +66,7 @@ HostileNtb::HostileNtb() : registers_(0), memory_(2) {
         "the ivshmem device has no ID");
 }
 
-Victim HostileNtb::Find(size_t port, size_t ports, int timeout_s) const {
+Victim HostileNtb::Find(size_t port, size_t ports) const {
   const auto mw_size = memory_.Read<uint64_t>(kMwSize);
   const size_t align = mw_size >= 4 * kHugePage ? kHugePage : 4096;
   const size_t windows = (ports * kHeader + align - 1) / align * align;
@@ -82,22 +85,28 @@ Victim HostileNtb::Find(size_t port, size_t ports, int timeout_s) const {
   victim.mac = victim.read + kIdentity;
   victim.pair = {kPairs + kPair * port, kPair};
   victim.rung = victim.pair.begin + kRung;
+  victim.sent = victim.pair.begin + kSent;
+  victim.message = victim.pair.begin + kMessage;
   victim.cleared = header + kPairs + kCleared;
+  victim.taken = header + kPairs + kTaken;
+  return victim;
+}
+
+void HostileNtb::AwaitLanes(Victim* victim, int timeout_s) const {
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::seconds(timeout_s);
   uint32_t geometry = 0;
-  while ((geometry = memory_.Read<uint32_t>(victim.told + 12)) == 0) {
-    Check(std::chrono::steady_clock::now() < end, "node ", port + 1,
+  while ((geometry = memory_.Read<uint32_t>(victim->told + 12)) == 0) {
+    Check(std::chrono::steady_clock::now() < end, "device ", victim->id,
           " is not linked");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  victim.lanes = geometry >> 24;
-  victim.slots = size_t{1} << (geometry >> 16 & 31);
-  victim.lane = victim.slots * kSlot + (size_t{1} << (geometry >> 8 & 31));
-  Check(victim.lanes != 0 && victim.lanes <= kMostLanes &&
-            kLanes + victim.lanes * victim.lane <= mw_size,
-        "node ", port + 1, " offers lanes that can not be");
-  return victim;
+  victim->lanes = geometry >> 24;
+  victim->slots = size_t{1} << (geometry >> 16 & 31);
+  victim->lane = victim->slots * kSlot + (size_t{1} << (geometry >> 8 & 31));
+  Check(victim->lanes != 0 && victim->lanes <= kMostLanes &&
+            kLanes + victim->lanes * victim->lane <= victim->window.length,
+        "device ", victim->id, " offers lanes that can not be");
 }
 
 void HostileNtb::Ring(const Victim& victim, uint32_t vector) const {

@@ -17,7 +17,9 @@ constexpr size_t kWantSpace = 68;     // the last word of it
 constexpr size_t kIdentity = 1024;    // in the control page: MAC, then GUID
 constexpr size_t kLayout = 8;         // of node 1's header: what it is made for
 constexpr size_t kWords = 7;          // of a handshake
+constexpr size_t kGeometryWord = 3;
 constexpr size_t kCheckWord = 5;
+constexpr size_t kMessages = 4;  // message registers, where an NTB has them
 
 // A BAR of the only ivshmem device.
 class Bar {
@@ -58,6 +60,9 @@ struct Victim {
   size_t mac;      // that it has told node 1
   size_t read;     // how far it has read its lanes, of the first
   Range pair;      // epochs, doorbells and messages, as node 1 tells them
+  size_t sent;     // numbers of its messages, of the first register ...
+  size_t message;  // ... the messages ...
+  size_t taken;    // ... and the numbers of those that were read
   size_t rung;     // doorbells that node 1 has rung ...
   size_t cleared;  // ... and that it has heard
 
@@ -71,8 +76,11 @@ class HostileNtb {
   HostileNtb();
 
   [[nodiscard]] const Bar& memory() const { return memory_; }
-  // That of a port, from 1 on; throws if it is not linked within so long.
-  [[nodiscard]] Victim Find(size_t port, size_t ports, int timeout_s) const;
+  // That of a port, from 1 on, without what it says of its lanes.
+  [[nodiscard]] Victim Find(size_t port, size_t ports) const;
+  // Adds that, where there are scratchpads; throws if the port is not linked
+  // within so long.
+  void AwaitLanes(Victim* victim, int timeout_s) const;
   // Makes all doorbell bits pending, and interrupts with a vector.
   void Ring(const Victim& victim, uint32_t vector) const;
 

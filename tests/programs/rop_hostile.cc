@@ -5,6 +5,8 @@
 //   any     some of it is noise; most looks almost like what a good peer writes
 //   flood   breaks the protocol as soon as there is a link, again and again
 //   storm   only rings, as fast as it can
+//   words   tells them words of a handshake, where these travel in message
+//           registers
 // What it does is decided by the seed, and by what it finds. It ends when it
 // has been given a secret (secret.h), and says when it sees what is public.
 #include <algorithm>
@@ -38,7 +40,10 @@ class Hostile {
       : memory_(ntb_.memory()), seed_(options.seed) {
     const auto ports = static_cast<size_t>(options.nodes);
     for (size_t port = 1; port < ports; ++port) {
-      victims_.push_back(ntb_.Find(port, ports, options.timeout_s));
+      victims_.push_back(ntb_.Find(port, ports));
+      if (options.stage != "words") {
+        ntb_.AwaitLanes(&victims_.back(), options.timeout_s);
+      }
     }
   }
 
@@ -107,7 +112,83 @@ class Hostile {
     }
   }
 
+  // Half a word in each message, as docs/protocol.md has it.
+  [[noreturn]] void Words() {
+    constexpr size_t kMostPauseUs = 3000;
+    random_.seed(seed_);
+    for (uint64_t turn = 0;; ++turn) {
+      const Victim& victim = victims_[Below(&random_, victims_.size())];
+      const auto any = static_cast<uint32_t>(random_());
+      switch (Below(&random_, 5)) {
+        case 0:
+          Message(victim, any);
+          break;
+        case 1:
+          Message(victim, kMessageCheck | any >> 4);
+          break;
+        case 2:  // this node's last one, a little changed
+          Message(victim,
+                  Changed(memory_.Read<uint32_t>(victim.message), &random_));
+          break;
+        case 3:  // in the midst of what is there
+          Word(victim.pair);
+          Ring(victim);
+          break;
+        default:
+          Handshake(victim);
+      }
+      if (turn == kManyWords) {
+        std::cout << "told many words\n" << std::flush;
+      }
+      PauseUs(Below(&random_, kMostPauseUs));
+    }
+  }
+
  private:
+  static constexpr uint32_t kMessageCheck = 0xa0000000;
+  static constexpr uint64_t kManyWords = 1000;
+
+  // Gives the victim some time to read what is there.
+  void Message(const Victim& victim, uint32_t message) {
+    constexpr int kTries = 40;
+    const size_t at = 4 * (OneIn(&random_, 8) ? Below(&random_, kMessages) : 0);
+    const auto sent = memory_.Read<uint32_t>(victim.sent + at);
+    for (int i = 0;
+         i < kTries && memory_.Read<uint32_t>(victim.taken + at) != sent; ++i) {
+      PauseUs(50);
+    }
+    memory_.Write(victim.message + at, message);
+    memory_.Write(victim.sent + at, sent + 1);
+    Ring(victim);
+  }
+
+  // All words, whose check is right.
+  void Handshake(const Victim& victim) {
+    std::array<uint32_t, kWords> words{};
+    for (uint32_t& word : words) {
+      word = static_cast<uint32_t>(random_());
+    }
+    words.front() = 0x52500000U | static_cast<uint32_t>(Below(&random_, 8));
+    words.at(kGeometryWord) =
+        static_cast<uint32_t>(Below(&random_, 4)) << 24 | 0x0a1100;
+    words.at(kCheckWord) = CheckOf(words);
+    for (size_t i = kWords; i-- > 0;) {
+      const uint32_t word = kMessageCheck | static_cast<uint32_t>(i) << 24;
+      Message(victim, word | (words.at(i) & 0xffff));
+      Message(victim, word | 1U << 23 | words.at(i) >> 16);
+    }
+  }
+
+  static uint32_t CheckOf(const std::array<uint32_t, kWords>& words) {
+    uint32_t sum = 0x811c9dc5;
+    for (size_t i = 0; i < kCheckWord; ++i) {
+      sum = (sum ^ words.at(i)) * 0x85ebca6b;
+      sum = (sum ^ (sum >> 15)) * 0xc2b2ae35;
+      sum ^= sum >> 13;
+    }
+    return sum;
+  }
+
   // Answers to what was forged lie where the others may write.
   void LookForSecrets() {
     uint64_t last = 0;
@@ -272,13 +353,7 @@ class Hostile {
     uint32_t& word = words.at(1 + Below(&random_, kCheckWord - 1));
     word = OneIn(&random_, 4) ? memory_.Read<uint32_t>(victim.told + 4)
                               : Changed(word, &random_);
-    uint32_t sum = 0x811c9dc5;
-    for (size_t i = 0; i < kCheckWord; ++i) {
-      sum = (sum ^ words.at(i)) * 0x85ebca6b;
-      sum = (sum ^ (sum >> 15)) * 0xc2b2ae35;
-      sum ^= sum >> 13;
-    }
-    words.at(kCheckWord) = sum;
+    words.at(kCheckWord) = CheckOf(words);
     for (size_t i = kWords; i-- > 0;) {
       memory_.Write(victim.words.begin + 4 * i, words.at(i));
     }
@@ -296,7 +371,8 @@ class Hostile {
 void Run(const Options& options) {
   Hostile hostile(options);
   const std::string& stage = options.stage;
-  Check(stage.empty() || stage == "any" || stage == "flood" || stage == "storm",
+  Check(stage.empty() || stage == "any" || stage == "flood" ||
+            stage == "storm" || stage == "words",
         "there is no --stage ", stage);
   std::cout << "hostile: " << (stage.empty() ? "any" : stage) << ", seed "
             << options.seed << "\n"
@@ -306,6 +382,9 @@ void Run(const Options& options) {
   }
   if (stage == "storm") {
     hostile.Storm();
+  }
+  if (stage == "words") {
+    hostile.Words();
   }
   hostile.Any();
 }
