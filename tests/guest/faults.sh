@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 -- 1 cable asleep modules unbind
+# lab: --nodes 2 -- 1 cable asleep modules unbind unmapped
 # lab: --nodes 2 -- 1 doorbells
 # lab-long: --nodes 2 --smp 2 -- 1 processors
 # lab: --nodes 2 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 1 pause
@@ -8,6 +8,7 @@
 # lab-long: --nodes 2 --smp 2 --timeout 7200 -- 20 processors
 # lab-long: --nodes 2 --timeout 14400 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 20 pause pause_ulps
 # lab-long: --nodes 3 --timeout 28800 -- 20 cable bystanders
+# lab-long: --nodes 2 --flat --timeout 7200 --module-params ropcie_ntb_if:direct_placement=1 -- 5 cable modules unbind
 #
 # faults.sh [TURNS [WAY...]]: a link or a device is lost under verified traffic, each
 # way TURNS times, at either node. Each time rop_faults checks what programs see, and
@@ -25,6 +26,7 @@
 #               NVMe over Fabrics: nvme-of-faults.sh), the rest under all if more than once
 #   modules     the upper modules of a node, or all of them, are unloaded and loaded
 #   unbind      a driver is unbound from its device and bound again
+#   unmapped    link, device and modules, of programs whose queues are not mapped
 #   freezer     all processes and the kernel threads that allow it are frozen; left out
 #               where the kernel has no test of it (CONFIG_PM_DEBUG)
 #   doorbells   they are lost, late, double, and rung for nothing
@@ -42,10 +44,18 @@
 
 turns=${1:-20}
 ways=("${@:2}")
-[ $# -ge 2 ] || ways=(cable asleep silence tcp nvme modules unbind freezer doorbells)
+[ $# -ge 2 ] || ways=(cable asleep silence tcp nvme modules unbind unmapped freezer doorbells)
+
+# Where payload may be placed past the lanes, some was.
+expect_placed() {
+	[ "$(<"/sys/module/ropcie_ntb_if/parameters/direct_placement")" = N ] ||
+		[ "$(<"/sys/class/infiniband/$RDMA_DEV/ports/1/hw_counters/tx_direct_bytes")" -gt 0 ] ||
+		fail "no payload was placed directly"
+}
 
 cable() {
 	lose down 0.3 "$turns"
+	expect_placed
 }
 
 asleep() {
@@ -163,6 +173,10 @@ tcp() {
 		who=$((turn % 2 + 1))
 		tcp_over $who cut_for down 0.3
 		meet
+		insmod "$MODDIR"/*/ropcie_ktest.ko || fail "insmod ropcie_ktest"
+		tcp_over $who cut_for asleep 0.3
+		rmmod ropcie_ktest || fail "rmmod ropcie_ktest"
+		meet
 		tcp_over $who cut_for dead 7
 		meet
 		unseen tcp_over $who cut_for dead 1
@@ -186,21 +200,30 @@ nvme() {
 	for ((turn = 1; turn <= turns; turn++)); do
 		who=$((turn % 2 + 1))
 		nvme_over $who cut_for down 0.3
+		insmod "$MODDIR"/*/ropcie_ktest.ko || fail "insmod ropcie_ktest"
+		nvme_over $who cut_for asleep 0.3
+		rmmod ropcie_ktest || fail "rmmod ropcie_ktest"
 		nvme_over $who cut_for dead 7
 		unseen nvme_over $who cut_for dead 1
 	done
 	pass "NVMe over Fabrics over lost links, and a short silence, $turns times"
 }
 
+# over COUNT PROCESS: as many pairs of rop_faults on this node have done all they can
+# without the device.
+over() {
+	[ "$(grep -c '^over' "$faults_log")" -ge "$1" ] || ended "$2"
+}
+
 # lose_device NODE TAKE GIVE ARG...: that node's device is taken under traffic, by the
-# command TAKE ARG..., and given back.
+# command TAKE ARG..., and given back under programs that still have the old one.
 lose_device() {
-	local who=$1 take=$2 give=$3 role=(--peer-may-die) pairs=1 test
+	local who=$1 take=$2 give=$3 role=(--peer-may-die --device-returns) pairs=1 test
 
 	shift 3
 	[ "$NODES" = 2 ] || role+=(--port-stays)
 	[ "$NODE" != 1 ] || pairs=$((NODES - 1))
-	[ "$NODE" != "$who" ] || role=(--loses-device)
+	[ "$NODE" != "$who" ] || role=(--loses-device --device-returns)
 	: >"$faults_log"
 	rop_faults --rounds 1 "${role[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
@@ -209,11 +232,12 @@ lose_device() {
 	if [ "$NODE" = "$who" ]; then
 		sleep "0.$((RANDOM % 5))"
 		"$take" "$@"
+		retry $((3 * patience)) over $pairs "$test" || true # it says better what is missing
+		"$give" "$@"
 	fi
 	wait "$test" || fail "$take $* at node$who: $(<"$faults_log")"
 	expect_no_user_objects "$take $*"
 	meet
-	[ "$NODE" != "$who" ] || "$give" "$@"
 	expect_reachable "$take $*"
 	expect_noticed 0 0 $pairs
 	meet
@@ -241,6 +265,15 @@ unbind() {
 		done
 	done
 	pass "drivers that go and come under traffic, $turns times"
+}
+
+unmapped() {
+	local -x ROPCIE_MAPPED_QUEUES=0
+
+	lose down 0.3 "$turns"
+	lose_device 1 unload_modules load_modules ropcie
+	lose_device 2 unbind_from bind_to ropcie ropcie
+	pass "link, device and modules lost by programs whose queues are not mapped"
 }
 
 # A test of the kernel's own: it freezes, waits and thaws.

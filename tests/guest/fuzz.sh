@@ -5,7 +5,7 @@
 #
 # Hostile processes (rop_fuzz), between two ends that hand records over and between two
 # that send them through lanes; arguments are given to it, and a seed unless they have
-# one. Memory that the kernel has not filled itself can be told from what comes back: its
+# one; at last the device goes and comes meanwhile. Memory that the kernel has not filled itself can be told from what comes back: its
 # arguments have slabs and pages filled when they are freed, and not again (Debian: zeroed)
 # when they are allocated. Afterwards nothing of them is left, and the device works.
 # shellcheck source=tests/guest/lib/rdma.sh
@@ -39,8 +39,8 @@ program=$(command -v rop_fuzz)
 ldd "$program" | grep -o '/[^ ]*' | xargs -I'{}' cp '{}' $root
 cp "$program" "$IBV_DRIVERS-rdmav34.so" $root
 
-# fuzz WHAT OPTION...
-fuzz() {
+# fuzz_only WHAT OPTION...
+fuzz_only() {
 	local what=$1
 
 	shift
@@ -48,9 +48,19 @@ fuzz() {
 		/ld-linux-x86-64.so.2 --library-path / /rop_fuzz \
 		--timeout "$patience" "$@" 2>$root/log </dev/null ||
 		fail "rop_fuzz ended with status $? under $what: $(tail -n 5 $root/log)"
-	expect_no_user_objects "$what"
-	rop_sendrecv >/dev/null || fail "rop_sendrecv ended with status $? after $what"
-	pass "$what"
+}
+
+# expect_clean WHAT: nothing is left of it, and the device works.
+expect_clean() {
+	expect_no_user_objects "$1"
+	rop_sendrecv >/dev/null || fail "rop_sendrecv ended with status $? after $1"
+	pass "$1"
+}
+
+# fuzz WHAT OPTION...: both.
+fuzz() {
+	fuzz_only "$@"
+	expect_clean "$1"
 }
 
 [[ " $* " == *" --seed "* ]] || set -- "$@" --seed $((RANDOM + 1))
@@ -74,4 +84,36 @@ for fault in failslab fail_page_alloc fail_usercopy; do
 	echo 0 >"$knobs/probability"
 	[ "$(<"$knobs/times")" -lt 100000000 ] || fail "$fault: nothing was refused"
 done
+
+# The same while their device goes and comes.
+device=$(basename "$(readlink -f "/sys/class/infiniband/$RDMA_DEV/device")")
+driver=/sys/bus/ropcie/drivers/ropcie
+over=/tmp/fuzz.over
+
+# go_and_come: the device does, until $over is there.
+go_and_come() {
+	local times=0
+
+	while [ ! -e $over ]; do
+		echo "$device" >$driver/unbind || fail "the driver does not leave $device"
+		sleep "0.$((RANDOM % 5))"
+		echo "$device" >$driver/bind || fail "the driver does not take $device"
+		sleep "0.$((RANDOM % 10))"
+		times=$((times + 1))
+	done
+	echo "$times" >$over
+}
+
+# The interface that came last is as the first one was.
+back() {
+	ip link set dev "$NETDEV" up && ip addr replace 10.77.0.1/24 dev "$NETDEV" && reachable 2
+}
+
+go_and_come &
+going=$!
+fuzz_only "a device that goes" "$@" --loses-device
+touch $over
+wait $going || fail "the device does not go and come"
+retry "$patience" back 2>/dev/null || fail "$RDMA_DEV does not come back"
+expect_clean "a device that went $(<$over) times"
 rmmod vgem || fail "the processes are gone, and vgem is still in use"

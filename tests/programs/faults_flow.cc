@@ -368,7 +368,7 @@ class OneSidedFlow : public Flow {
     return send_.good > send_.mark + 2 * kOutstanding;
   }
 
-  void CompareWithPeer() override {
+  void CompareMemory() override {
     struct Counts {
       uint64_t good;
       uint64_t posted;

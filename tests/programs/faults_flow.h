@@ -68,7 +68,10 @@ class Flow {
 
   // What has been executed is what was posted, neither more nor twice. After
   // the loss, over the side channel.
-  virtual void CompareWithPeer() {}
+  virtual void CompareWithPeer() { CompareMemory(); }
+
+  // The same, of what can be seen in memory, also without a device.
+  virtual void CompareMemory() {}
 
   // All that is under way will have been posted later.
   void Mark() {

@@ -50,7 +50,9 @@ Options ParseOptions(int argc, char** argv, const std::string& description) {
   app.add_flag("--peer-may-die", options.peer_may_die,
                "losing the peer is no failure");
   app.add_flag("--loses-device", options.loses_device,
-               "rop_faults: it is the device that goes, not the link");
+               "rop_faults, rop_fuzz: it is the device that goes");
+  app.add_flag("--device-returns", options.device_returns,
+               "rop_faults: it will be given back when both sides are done");
   app.add_flag("--port-stays", options.port_stays,
                "rop_faults: other peers keep the port active");
   app.add_flag("--stands-still", options.stands_still,

@@ -29,9 +29,10 @@ struct Options {
   bool quick = false;     // fewer of the large and slow cases
   bool tolerate = false;  // differences from the standard are only printed
   bool peer_may_die = false;
-  bool loses_device = false;  // rop_faults: not the link, but its own device
-  bool port_stays = false;    // rop_faults: there are other peers
-  bool stands_still = false;  // rop_faults: it is this node that is not heard
+  bool loses_device = false;    // rop_faults, rop_fuzz: not only the link
+  bool device_returns = false;  // rop_faults: the one that goes, in the end
+  bool port_stays = false;      // rop_faults: there are other peers
+  bool stands_still = false;    // rop_faults: it is this node that is not heard
 };
 
 // Exits with a message on a wrong option (status 2) and on --help (0).

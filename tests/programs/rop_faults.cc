@@ -4,9 +4,11 @@
 // right way, each event comes once and in time, datagrams go on by themselves,
 // and new queue pairs work when the link is back. Each round begins with a fork
 // under traffic, which must not take any memory from the device.
-// Prints "running" in each round, when it is time to cut the link, how long
-// after the last success each queue pair was told, and how long after the first
-// of them the last event came.
+// Where a device goes that will be given back, what peers have written to
+// either side's memory is right, too. Prints "running" in each round, when it
+// is time to cut the link, how long after the last success each queue pair was
+// told, and how long after the first of them the last event came; and "over"
+// when a device may be given back.
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -157,6 +159,10 @@ class Round {
       LoseDevice();
     } else {
       LoseLink();
+    }
+    if (options_.device_returns) {
+      std::cout << "over\n" << std::flush;
+      flows_.ForEach([](Flow& flow) { flow.CompareMemory(); });
     }
     return Verified();
   }

@@ -52,9 +52,32 @@ Counts& SharedCounts() {
   return *new (memory) Counts{};
 }
 
+// Any part of a context's file, with any rights; or of a queue, elsewhere.
+void MapAnything(int file, const std::vector<Mapping>& queues) {
+  constexpr size_t kPage = 4096;
+  if (!queues.empty() && OneIn(3)) {
+    const Mapping& queue = queues[Below(queues.size())];
+    (void)mremap(queue.begin, queue.length, kPage * (1 + Below(64)),
+                 OneIn(2) ? MREMAP_MAYMOVE : 0);
+    return;
+  }
+  const uint64_t page = OneIn(8) ? Random() : Below(64);
+  const size_t length = kPage * (1 + Below(OneIn(8) ? 1 << 20 : 64));
+  void* const memory = mmap(nullptr, length, static_cast<int>(Below(8)),
+                            OneIn(2) ? MAP_SHARED : MAP_PRIVATE, file,
+                            static_cast<off_t>(page * kPage));
+  if (memory == MAP_FAILED) {
+    return;
+  }
+  // What may not be written to must not be there for Scribble().
+  if (mprotect(memory, length, PROT_READ | PROT_WRITE) != 0 || OneIn(2)) {
+    munmap(memory, length);
+  }
+}
+
 // Writes over the queues, and looks what the kernel writes. They may go
 // meanwhile, and this process with them.
-[[noreturn]] void Scribble(uint64_t seed, Counts& counts) {
+[[noreturn]] void Scribble(int file, uint64_t seed, Counts& counts) {
   constexpr size_t kLook = 1 << 14;
   SeedRandom(seed);
   for (;;) {
@@ -79,6 +102,9 @@ Counts& SharedCounts() {
     if (OneIn(200) && !queues.empty()) {
       const Mapping& queue = queues[Below(queues.size())];
       (void)madvise(queue.begin, queue.length, MADV_REMOVE);
+    }
+    if (OneIn(20)) {
+      MapAnything(file, queues);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(Below(2000)));
   }
@@ -108,6 +134,9 @@ int SlownessOf(const Options& options) {
   }
   void* const memory = mmap(nullptr, kFuzzMemory, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (context == nullptr && options.loses_device) {
+    _exit(0);  // it is not back yet
+  }
   if (context == nullptr || memory == MAP_FAILED) {
     std::cerr << "no device " << options.device << "\n";
     _exit(1);
@@ -125,12 +154,18 @@ int SlownessOf(const Options& options) {
     }).detach();
   }
   if (scribbles) {
-    std::thread([seed, &counts] { Scribble(seed, counts); }).detach();
+    std::thread([file = context->cmd_fd, seed, &counts] {
+      Scribble(file, seed, counts);
+    }).detach();
   }
   std::this_thread::sleep_for(life);
-  switch (Below(4)) {
+  switch (Below(5)) {
     case 0:
       close(context->cmd_fd);
+      std::this_thread::sleep_for(std::chrono::milliseconds(Below(100)));
+      break;
+    case 3:
+      close(context->async_fd);
       std::this_thread::sleep_for(std::chrono::milliseconds(Below(100)));
       break;
     case 1:

@@ -73,7 +73,7 @@ expect_noticed() {
 		count=$((count + 1))
 	done < <(sed -n 's/^noticed after \([0-9]*\) to \([0-9]*\) ms, events \([0-9]*\) ms later$/\1 \2 \3/p' "$faults_log")
 	[ "$count" -ge "$3" ] || fail "noticed $count times, not $3: $(<"$faults_log")"
-	grep -v '^running' "$faults_log"
+	grep -vE '^(running|over)' "$faults_log"
 }
 
 # expect_silence_noticed TURNS: of a peer that says nothing any more. What it said last
