@@ -14,6 +14,7 @@
 . "$(dirname "$0")/lib/cm.sh"
 
 client_log=$LAB_OUT/client
+over=/tmp/cm-faults.over
 
 # refused EVENT COMMAND...: it fails, and says why.
 refused() {
@@ -41,6 +42,44 @@ endless() {
 	rping -c -a "$SERVER" -C 1000000 >"$client_log" 2>&1 &
 	running=$!
 	retry "$patience" has_more_bytes_than "$before" || fail "rping does not run: $(<"$client_log")"
+}
+
+# serve_always: rping, which gives up when a client does at the wrong moment.
+serve_always() {
+	while [ ! -e $over ]; do
+		rping -s -a "$SERVER" -P >/dev/null 2>&1 || true
+	done
+}
+
+# Clients die while they connect. The next one does.
+die_connecting() {
+	local count serving
+
+	rm -f $over
+	if [ "$NODE" = 1 ]; then
+		serve_always &
+		serving=$!
+		retry "$patience" listens rping || fail "rping does not listen"
+	fi
+	meet
+	for ((count = 0; count < (NODE == 2 ? 20 : 0); count++)); do
+		rping -c -a "$SERVER" -C 1000000 >/dev/null 2>&1 &
+		sleep "0.$(printf %03d $((RANDOM % 200)))"
+		kill -KILL $! 2>/dev/null || true # nobody may have listened
+		wait $! 2>/dev/null || true
+	done
+	meet
+	if [ "$NODE" = 1 ]; then
+		touch $over
+		until ended $serving; do
+			pkill -KILL -x rping || true # it may have given up
+			sleep 0.1
+		done
+	fi
+	expect_no_user_objects "clients that die while they connect"
+	meet
+	between rping -s -V -C 10 -- rping -c -a "$SERVER" -V -C 10
+	pass "clients die while they connect"
 }
 
 one_turn() {
@@ -111,5 +150,6 @@ one_turn() {
 }
 
 for ((turn = 1; turn <= ${1:-1}; turn++)); do
+	die_connecting
 	one_turn
 done

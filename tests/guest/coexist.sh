@@ -42,6 +42,14 @@ port_is() {
 	grep -q "$1" "/sys/class/infiniband/$RDMA_DEV/ports/1/state"
 }
 
+second_has_more_bytes_than() {
+	[ "$(rdma_bytes second)" -gt "$1" ]
+}
+
+second_is_gone() {
+	[ ! -e /sys/class/infiniband/second ]
+}
+
 in_namespace() {
 	ip netns exec blue "$@"
 }
@@ -74,9 +82,23 @@ retry "$patience" listening 18515 || fail "no server on the second device: $(</t
 ib_send_bw -d second -x "$(gid_index second)" -n 300 127.0.0.1 >/tmp/client.log 2>&1 ||
 	fail "traffic on the second device: $(</tmp/client.log)"
 wait "$server" || fail "the second device's server: $(</tmp/server.log)"
-rdma link delete second
-ip link del other
-end "a second RoPCIe device"
+# It goes under its own traffic: the device alone, then with its interface.
+for way in "rdma link delete second" "ip link del other"; do
+	ib_send_bw -F -d second -x "$(gid_index second)" -D 100 >/tmp/server.log 2>&1 &
+	server=$!
+	retry "$patience" listening 18515 || fail "no server on the second device: $(</tmp/server.log)"
+	before=$(rdma_bytes second)
+	ib_send_bw -F -d second -x "$(gid_index second)" -D 100 127.0.0.1 >/tmp/client.log 2>&1 &
+	client=$!
+	retry "$patience" second_has_more_bytes_than "$before" || fail "no traffic on the second device: $(</tmp/client.log)"
+	$way || fail "$way"
+	retry "$patience" second_is_gone || fail "the second device stays after $way"
+	kill -KILL $server $client 2>/dev/null || true # they may have ended
+	wait $server $client 2>/dev/null || true
+	[ ! -e /sys/class/net/other ] ||
+		rdma link add second type ropcie netdev other || fail "the second device does not come back"
+done
+end "a second RoPCIe device, and its end"
 
 begin addresses
 for turn in 1 2 3; do
@@ -90,16 +112,17 @@ for turn in 1 2 3; do
 done
 end "addresses that come and go"
 
-lab-barrier down
+# Connections that are there are not of the interface, and go on.
+begin down
 if [ "$NODE" = 1 ]; then
 	ip link set dev "$NETDEV" down
 	retry "$patience" port_is DOWN || fail "the port of an interface that is down is $(cat "/sys/class/infiniband/$RDMA_DEV/ports/1/state")"
+	expect_traffic "an interface that is down"
 	ip link set dev "$NETDEV" up
 	retry "$patience" port_is ACTIVE || fail "the port does not come back"
 fi
-lab-barrier up
+end "an interface that goes down and up"
 pair 18515 ib_send_lat -n 200
-pass "an interface that goes down and up"
 
 # Shared: the device is everybody's, its interface and its GIDs are the namespace's.
 address=10.77.0.$NODE/24

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 1 --link loopback
 # lab-long: --nodes 1 --link loopback -- 1
+# lab-long: --nodes 1 --link loopback --module-params ropcie_ntb_if:hand_over=0
 # lab-kernels: all
 #
 # What keys of fast registrations protect, case by case: ropcie_ktest.ko between the two

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --timeout 5400 -- 100
 # lab-long: --nodes 2 --timeout 14400 -- 1
+# lab-long: --nodes 2 --flat --module-params ropcie_ntb_if:direct_placement=1 -- 100 placed
 #
-# no-memory.sh [EVERY]: memory is short where no program's verbs ask for it
+# no-memory.sh [EVERY [PHASE...]]: memory is short where no program's verbs ask for it
 # (fail-nth.sh has those): modules that load and probe, the interface, links that
 # come up, connection management, the kernel's own verbs, what runs in interrupts.
 # Of the failures of long calls one of EVERY. Each is told, or done without; afterwards all works.
@@ -263,6 +264,14 @@ expect_failures() {
 	[ "$(left)" != "$2" ] || fail "$1: no allocation was made to fail"
 }
 
+# short_in_interrupts: from here on, and nowhere else.
+short_in_interrupts() {
+	quiet
+	knobs ignore-gfp-wait Y
+	knobs task-filter N
+	knobs probability 10
+}
+
 # What runs in interrupts may not wait for memory: traffic goes on without.
 interrupts() {
 	local end pings=0 answers=0 before
@@ -270,10 +279,7 @@ interrupts() {
 	before=$(left)
 	start_strict_hog 4
 	lab-barrier interrupts
-	quiet
-	knobs ignore-gfp-wait Y
-	knobs task-filter N
-	knobs probability 10
+	short_in_interrupts
 	end=$((SECONDS + 10))
 	while [ $SECONDS -lt $end ]; do
 		answers=$((answers + $({ ping -q -c20 -i0.01 -W1 -s 5000 "10.77.0.$((3 - NODE))" || true; } | sed -n 's/.* \([0-9]*\) received.*/\1/p')))
@@ -288,6 +294,25 @@ interrupts() {
 	kill_hog || true # its peer may have been killed first
 	expect_no_user_objects "failures in interrupts"
 	pass "traffic goes on without memory in interrupts, beside $pings pings, of which $answers were answered"
+}
+
+# Payload that is placed past the lanes takes memory for each piece that it may go to; where
+# there is none it goes through them. Every byte is verified.
+placed() {
+	local before direct status=0
+	local counter=/sys/class/infiniband/$RDMA_DEV/ports/1/hw_counters/tx_direct_bytes
+
+	before=$(left) direct=$(<"$counter")
+	lab-barrier placed
+	short_in_interrupts
+	rop_churn --qps 12 --timeout "$patience" --rounds 20 >"$said" 2>&1 || status=$?
+	knobs probability 0
+	knobs ignore-gfp-wait N
+	loud
+	[ $status = 0 ] || fail "rop_churn ended with status $status: $(<"$said")"
+	expect_failures placed "$before"
+	[ "$(<"$counter")" -gt "$direct" ] || fail "nothing was placed"
+	pass "$(($(<"$counter") - direct)) bytes were placed, without memory now and then"
 }
 
 # all_works WHEN
@@ -307,12 +332,13 @@ knobs ignore-gfp-wait N
 knobs ignore-gfp-highmem N
 knobs min-order 0
 
-for phase in modules_load interface_and_link kernel_verbs links_come_up; do
-	[ "$NODE" != 1 ] || $phase
-	all_works $phase
-done
-for phase in connections interrupts; do
-	$phase
-	all_works $phase
+phases=("${@:2}")
+[ $# -ge 2 ] || phases=(modules_load interface_and_link kernel_verbs links_come_up connections interrupts)
+for phase in "${phases[@]}"; do
+	case $phase in
+	connections | interrupts | placed) $phase ;;
+	*) [ "$NODE" != 1 ] || $phase ;;
+	esac
+	all_works "$phase"
 done
 pass "memory that is not there is told or done without, and afterwards all works"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 -- 1
 # lab-long: --nodes 2 --timeout 3600 -- 20
+# lab-long: --nodes 2 --flat --module-params ropcie_ntb_if:direct_placement=1 -- 2
 #
 # unload.sh [TURNS]: the driver goes under programs that poll, that post and that
 # wait for events, and under one in each call of its life, TURNS times each. It

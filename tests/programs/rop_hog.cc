@@ -4,7 +4,8 @@
 // kernel cleans up, and of what must not disturb anybody. Every message is
 // verified. Prints "running" once data flows, and after each SIGUSR1 "all go
 // on" once each of its QPs has sent and received messages that were posted
-// since. With --peer-may-die its work requests must end as they should when the
+// since, and how long none of them had anything, at most, since it last did.
+// With --peer-may-die its work requests must end as they should when the
 // peer's program has died: with one QP on a link without other traffic in the
 // time to the point; or before that, if the port fails meanwhile, as the peer's
 // modules go with its program. Otherwise an error or an event of a queue is a
@@ -105,6 +106,7 @@ class Hog {
       const int count =
           ibv_poll_cq(cq_.get(), static_cast<int>(done.size()), done.data());
       Check(count >= 0, "ibv_poll_cq failed");
+      Listen(count > 0);
       if (count == 0) {
         Check(side_.options.peer_may_die || !EventComes(0),
               "there is an event without a reason");
@@ -156,7 +158,25 @@ class Hog {
                  flow.received_since > 2 * kOutstanding;
         })) {
       asked_ = false;
-      std::cout << "all go on\n" << std::flush;
+      std::cout << "all go on; silent for "
+                << std::chrono::duration_cast<std::chrono::milliseconds>(
+                       most_quiet_)
+                       .count()
+                << " ms at most\n"
+                << std::flush;
+      most_quiet_ = {};
+    }
+  }
+
+  // How long nothing has come. While others have the processor, nobody listens.
+  void Listen(bool comes) {
+    const Clock::time_point now = Clock::now();
+    quiet_ += std::min<Clock::duration>(now - listened_,
+                                        std::chrono::milliseconds(10));
+    listened_ = now;
+    most_quiet_ = std::max(most_quiet_, quiet_);
+    if (comes) {
+      quiet_ = {};
     }
   }
 
@@ -325,6 +345,9 @@ class Hog {
   std::vector<QpPtr> qps_;
   bool port_failed_ = false;
   bool asked_ = false;
+  Clock::time_point listened_ = Clock::now();
+  Clock::duration quiet_{};
+  Clock::duration most_quiet_{};
 };
 
 void Run(Side& side) {

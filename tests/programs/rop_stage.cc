@@ -5,6 +5,7 @@
 // what is left can be closed. Wants a device that reaches itself.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -62,12 +63,13 @@ class Stage {
         {"post", [this] { return Post(); }},
         {"poll", [this] { return Poll(); }},
         {"event", [this] { return Event(); }},
+        {"wait", [this] { return Wait(); }},
         {"async", [this] { return Async(); }},
     };
     const auto call = calls.find(name);
     Check(call != calls.end(), "there is no stage '", name, "'");
     int error = 0;
-    if (name != "event" && name != "async") {
+    if (name != "event" && name != "wait" && name != "async") {
       error = call->second();
       CheckErrno(error, name);
     }
@@ -222,6 +224,18 @@ class Stage {
 
   int Event() {
     CheckErrno(ibv_req_notify_cq(cq_.get(), 0), "ibv_req_notify_cq");
+    return GetEvent();
+  }
+
+  // As a program that waits for other files, too.
+  int Wait() {
+    CheckErrno(ibv_req_notify_cq(cq_.get(), 0), "ibv_req_notify_cq");
+    pollfd wait = {channel_->fd, POLLIN, 0};
+    CheckErrno(poll(&wait, 1, -1) == 1 ? 0 : errno, "poll");
+    return GetEvent();
+  }
+
+  [[nodiscard]] int GetEvent() const {
     ibv_cq* cq = nullptr;
     void* context = nullptr;
     errno = 0;

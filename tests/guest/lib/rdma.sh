@@ -182,11 +182,15 @@ start_bystander() {
 	bystander=$hog spared=$hog
 }
 
-# expect_bystander WHEN: it goes on. All the others have ended.
+# expect_bystander WHEN: it goes on, and has not stood still for as long as a peer may be
+# silent (5 s) since it was asked before. All the others have ended.
 expect_bystander() {
-	local hog=$bystander hog_sides=1 hog_log=$bystander_log
+	local hog=$bystander hog_sides=1 hog_log=$bystander_log silent
 
 	expect_traffic "$1"
+	silent=$(sed -n 's/^all go on; silent for \([0-9]*\) ms at most$/\1/p' "$hog_log" | tail -n 1)
+	echo "a bystander was silent for $silent ms at most"
+	[ "$silent" -lt $((patience * 1000 / 15)) ] || fail "others stood still for $silent ms with $1"
 }
 
 # end_bystander: all nodes have seen it alive.
@@ -197,7 +201,7 @@ end_bystander() {
 }
 
 # Calls of a program's life, in its order, and those in which it sleeps: rop_stage.
-stages=(open pd mr odp mw dm xrc srq ah cq qp init rtr rts post poll event async)
+stages=(open pd mr odp mw dm xrc srq ah cq qp init rtr rts post poll event wait async)
 
 # at_stage STAGE: its program is there, or has ended instead.
 at_stage() {
