@@ -110,15 +110,26 @@ void Walk(Input* input) {
   ropcie_sge_seek(&cursor, list.data(), num, from);
   ropcie_sge piece{};
   uint64_t walked = 0;
-  for (int i = 0; i < 1000 && ropcie_sge_next(&cursor, want, &piece); ++i) {
+  bool more = true;
+  for (int i = 0; i < 1000 && more; ++i) {
+    more = ropcie_sge_next(&cursor, want, &piece);
+    if (!more) {
+      break;
+    }
     FUZZ_CHECK(piece.length > 0 && piece.length <= want && piece.lkey < num);
     const ropcie_sge& entry = list[piece.lkey];
     FUZZ_CHECK(piece.addr - entry.addr < entry.length &&
                piece.length <= entry.length - (piece.addr - entry.addr));
+    uint64_t at = from + walked;  // the byte that is next
+    for (uint32_t before = 0; before < piece.lkey; ++before) {
+      at -= list[before].length;
+    }
+    FUZZ_CHECK(piece.addr - entry.addr == at);
     walked += piece.length;
     FUZZ_CHECK(from < sum && walked <= sum - from);
   }
-  if (!ropcie_sge_next(&cursor, want, &piece)) {
+  if (!more) {
+    FUZZ_CHECK(!ropcie_sge_next(&cursor, want, &piece));
     FUZZ_CHECK(walked == (from < sum ? sum - from : 0));
   }
 }

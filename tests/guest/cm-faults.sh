@@ -51,9 +51,14 @@ serve_always() {
 	done
 }
 
-# Clients die while they connect. The next one does.
+# requests: for connections, that came here.
+requests() {
+	cat "/sys/class/infiniband/$RDMA_DEV/ports/1/cm_rx_msgs/req"
+}
+
+# Clients die while they connect, each later in its course. The next one does.
 die_connecting() {
-	local count serving
+	local count serving before began length us
 
 	rm -f $over
 	if [ "$NODE" = 1 ]; then
@@ -61,15 +66,23 @@ die_connecting() {
 		serving=$!
 		retry "$patience" listens rping || fail "rping does not listen"
 	fi
+	before=$(requests)
 	meet
+	if [ "$NODE" = 2 ]; then
+		began=${EPOCHREALTIME/./}
+		timeout "$patience" rping -c -a "$SERVER" -C 1 >/dev/null 2>&1 || fail "no client connects"
+		length=$((${EPOCHREALTIME/./} - began))
+	fi
 	for ((count = 0; count < (NODE == 2 ? 20 : 0); count++)); do
 		rping -c -a "$SERVER" -C 1000000 >/dev/null 2>&1 &
-		sleep "0.$(printf %03d $((RANDOM % 200)))"
+		us=$((length * count / 20))
+		sleep "$((us / 1000000)).$(printf %06d $((us % 1000000)))"
 		kill -KILL $! 2>/dev/null || true # nobody may have listened
 		wait $! 2>/dev/null || true
 	done
 	meet
 	if [ "$NODE" = 1 ]; then
+		[ "$(requests)" -gt $((before + 1)) ] || fail "no client came so far as to connect"
 		touch $over
 		until ended $serving; do
 			pkill -KILL -x rping || true # it may have given up

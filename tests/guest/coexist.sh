@@ -42,10 +42,6 @@ port_is() {
 	grep -q "$1" "/sys/class/infiniband/$RDMA_DEV/ports/1/state"
 }
 
-second_has_more_bytes_than() {
-	[ "$(rdma_bytes second)" -gt "$1" ]
-}
-
 second_is_gone() {
 	[ ! -e /sys/class/infiniband/second ]
 }
@@ -90,7 +86,7 @@ for way in "rdma link delete second" "ip link del other"; do
 	before=$(rdma_bytes second)
 	ib_send_bw -F -d second -x "$(gid_index second)" -D 100 127.0.0.1 >/tmp/client.log 2>&1 &
 	client=$!
-	retry "$patience" second_has_more_bytes_than "$before" || fail "no traffic on the second device: $(</tmp/client.log)"
+	RDMA_DEV=second retry "$patience" has_more_bytes_than "$before" || fail "no traffic on the second device: $(</tmp/client.log)"
 	$way || fail "$way"
 	retry "$patience" second_is_gone || fail "the second device stays after $way"
 	kill -KILL $server $client 2>/dev/null || true # they may have ended
@@ -115,6 +111,11 @@ end "addresses that come and go"
 # Connections that are there are not of the interface, and go on.
 begin down
 if [ "$NODE" = 1 ]; then
+	ip addr del "10.77.0.$NODE/24" dev "$NETDEV"
+	retry "$patience" has_no_gid "10.77.0.$NODE" || fail "the GID of an address that is gone stays"
+	expect_traffic "an address that is gone"
+	ip addr add "10.77.0.$NODE/24" dev "$NETDEV"
+	retry "$patience" has_gid "10.77.0.$NODE" || fail "the GID does not come back"
 	ip link set dev "$NETDEV" down
 	retry "$patience" port_is DOWN || fail "the port of an interface that is down is $(cat "/sys/class/infiniband/$RDMA_DEV/ports/1/state")"
 	expect_traffic "an interface that is down"

@@ -22,8 +22,9 @@
 #   pause_ulps  the same under TCP and NVMe over Fabrics
 #   bystanders  node 1 loses its port or its device, is silent, has bad doorbells, while
 #               nodes 2 and 3 have traffic that nothing disturbs; wants --nodes 3
-#   tcp, nvme   both, under TCP and under NVMe over Fabrics; the next two under TCP (under
-#               NVMe over Fabrics: nvme-of-faults.sh), the rest under all if more than once
+#   tcp, nvme   cable, asleep and silence under TCP and under NVMe over Fabrics; modules and
+#               unbind under TCP (under NVMe over Fabrics: nvme-of-faults.sh); what comes
+#               next under all, if more than once
 #   modules     the upper modules of a node, or all of them, are unloaded and loaded
 #   unbind      a driver is unbound from its device and bound again
 #   unmapped    link, device and modules, of programs whose queues are not mapped
@@ -46,24 +47,22 @@ turns=${1:-20}
 ways=("${@:2}")
 [ $# -ge 2 ] || ways=(cable asleep silence tcp nvme modules unbind unmapped freezer doorbells)
 
-# Where payload may be placed past the lanes, some was.
-expect_placed() {
-	[ "$(<"/sys/module/ropcie_ntb_if/parameters/direct_placement")" = N ] ||
-		[ "$(<"/sys/class/infiniband/$RDMA_DEV/ports/1/hw_counters/tx_direct_bytes")" -gt 0 ] ||
-		fail "no payload was placed directly"
-}
-
 cable() {
 	lose down 0.3 "$turns"
 	expect_placed
 }
 
-asleep() {
+# with_ktest COMMAND...: with what lets a device sleep.
+with_ktest() {
 	insmod "$MODDIR"/*/ropcie_ktest.ko || fail "insmod ropcie_ktest"
 	meet
-	lose asleep 0.3 "$turns" 1
-	lose asleep 0.3 "$turns" 2
+	"$@"
 	rmmod ropcie_ktest || fail "rmmod ropcie_ktest"
+}
+
+asleep() {
+	with_ktest lose asleep 0.3 "$turns" 1
+	with_ktest lose asleep 0.3 "$turns" 2
 }
 
 silence() {
@@ -173,9 +172,7 @@ tcp() {
 		who=$((turn % 2 + 1))
 		tcp_over $who cut_for down 0.3
 		meet
-		insmod "$MODDIR"/*/ropcie_ktest.ko || fail "insmod ropcie_ktest"
-		tcp_over $who cut_for asleep 0.3
-		rmmod ropcie_ktest || fail "rmmod ropcie_ktest"
+		with_ktest tcp_over $who cut_for asleep 0.3
 		meet
 		tcp_over $who cut_for dead 7
 		meet
@@ -200,9 +197,7 @@ nvme() {
 	for ((turn = 1; turn <= turns; turn++)); do
 		who=$((turn % 2 + 1))
 		nvme_over $who cut_for down 0.3
-		insmod "$MODDIR"/*/ropcie_ktest.ko || fail "insmod ropcie_ktest"
-		nvme_over $who cut_for asleep 0.3
-		rmmod ropcie_ktest || fail "rmmod ropcie_ktest"
+		with_ktest nvme_over $who cut_for asleep 0.3
 		nvme_over $who cut_for dead 7
 		unseen nvme_over $who cut_for dead 1
 	done
@@ -228,6 +223,7 @@ lose_device() {
 	rop_faults --rounds 1 "${role[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
 	await_round $pairs "$test" "before $take $*"
+	expect_placed
 	meet
 	if [ "$NODE" = "$who" ]; then
 		sleep "0.$((RANDOM % 5))"
@@ -269,11 +265,14 @@ unbind() {
 
 unmapped() {
 	local -x ROPCIE_MAPPED_QUEUES=0
+	local turn
 
 	lose down 0.3 "$turns"
-	lose_device 1 unload_modules load_modules ropcie
-	lose_device 2 unbind_from bind_to ropcie ropcie
-	pass "link, device and modules lost by programs whose queues are not mapped"
+	for ((turn = 1; turn <= turns; turn++)); do
+		lose_device 1 unload_modules load_modules ropcie
+		lose_device 2 unbind_from bind_to ropcie ropcie
+	done
+	pass "link, device and modules lost by programs whose queues are not mapped, $turns times"
 }
 
 # A test of the kernel's own: it freezes, waits and thaws.

@@ -89,13 +89,15 @@ done
 device=$(basename "$(readlink -f "/sys/class/infiniband/$RDMA_DEV/device")")
 driver=/sys/bus/ropcie/drivers/ropcie
 over=/tmp/fuzz.over
+mtu=$(<"/sys/class/net/$NETDEV/mtu")
 
 # go_and_come: the device does, until $over is there.
 go_and_come() {
 	local times=0
 
 	while [ ! -e $over ]; do
-		echo "$device" >$driver/unbind || fail "the driver does not leave $device"
+		# shellcheck disable=SC2016 # for the inner shell
+		timeout "$patience" sh -c 'echo "$1" >"$2/unbind"' - "$device" $driver || fail "the driver does not leave $device"
 		sleep "0.$((RANDOM % 5))"
 		echo "$device" >$driver/bind || fail "the driver does not take $device"
 		sleep "0.$((RANDOM % 10))"
@@ -106,9 +108,10 @@ go_and_come() {
 
 # The interface that came last is as the first one was.
 back() {
-	ip link set dev "$NETDEV" up && ip addr replace 10.77.0.1/24 dev "$NETDEV" && reachable 2
+	ip link set dev "$NETDEV" mtu "$mtu" up && ip addr replace 10.77.0.1/24 dev "$NETDEV" && reachable 2
 }
 
+rm -f $over
 go_and_come &
 going=$!
 fuzz_only "a device that goes" "$@" --loses-device

@@ -9,8 +9,8 @@
 # processors have rest. That of nodes 2 and 3 is right and goes on undisturbed, not a byte
 # of theirs changes that node 1 has no right to (rop_guarded), their logs say who it is and
 # what it did, not more often than they should. On an NTB that has message registers instead
-# of scratchpads node 1 only tells the others what it likes of a handshake. Afterwards node 1 comes back as a good peer,
-# and the others take it, without reloading anything.
+# of scratchpads node 1 only tells the others what it likes of a handshake. Afterwards node 1
+# comes back as a good peer, and the others take it, without reloading anything.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/modules.sh
@@ -229,8 +229,9 @@ tell_words() {
 	rop_hostile --stage words --seed "$((seed + turn))" >"$LAB_OUT/hostile" 2>&1 &
 	hostile=$!
 	lab-barrier "words-$turn"
-	retry "$patience" grep -q '^told many words' "$LAB_OUT/hostile" || fail "no words: $(<"$LAB_OUT/hostile")"
+	retry $((3 * patience)) grep -q '^told many words' "$LAB_OUT/hostile" || fail "no words: $(<"$LAB_OUT/hostile")"
 	lab-barrier "told-$turn"
+	lab-barrier "heard-$turn"
 	lab-barrier "words-over-$turn"
 	kill "$hostile" || fail "rop_hostile has ended: $(<"$LAB_OUT/hostile")"
 	wait "$hostile" || true
@@ -242,29 +243,25 @@ hear_words() {
 	victims "${traffic[@]}" --seed "$((seed + turn))" || fail "traffic of others ended with status $? under any words"
 	lab-barrier "told-$turn"
 	expect_bystander "any words"
+	lab-barrier "heard-$turn"
 	end_bystander
+	dmesg | sed -n "/hostile.sh: turn $turn\$/,\$p" >"$kernel_log"
+	grep -q 'peer 0 refused' "$kernel_log" || fail "no word of a handshake was heard"
+	! grep -E '\(peer 1\) lost|peer 1 refused' "$kernel_log" || fail "the link of nodes 2 and 3"
 	expect_rest $calm_s
 	pass "any words: $used percent busy ($control at rest)"
 	lab-barrier "words-over-$turn"
 }
 
-for ((turn = 1; turn <= turns; turn++)); do
-	echo "hostile.sh: turn $turn" >/dev/kmsg
-	if [ "$(</sys/module/ntb_hw_ivshmem/parameters/family)" = idt ]; then
-		[ "$NODE" = 1 ] || control=$(busy 1)
-		lab-barrier "rested-$turn"
-		if [ "$NODE" = 1 ]; then
-			tell_words
-		else
-			hear_words
-		fi
-		[ "$NODE" != 1 ] || restart
-		good_traffic "$turn"
-		continue
+words() {
+	if [ "$NODE" = 1 ]; then
+		tell_words
+	else
+		hear_words
 	fi
-	mac=$(sed -n 's/^peer 0: link up, \([0-9a-f:]*\) .*/\1/p' "$state")
-	[ "$NODE" = 1 ] || control=$(busy 1)
-	lab-barrier "rested-$turn"
+}
+
+everything() {
 	if [ "$NODE" = 1 ]; then
 		attack storm storm
 	else
@@ -284,6 +281,18 @@ for ((turn = 1; turn <= turns; turn++)); do
 		keep_calm
 		withstand_flood
 		expect_accused
+	fi
+}
+
+for ((turn = 1; turn <= turns; turn++)); do
+	echo "hostile.sh: turn $turn" >/dev/kmsg
+	mac=$(sed -n 's/^peer 0: link up, \([0-9a-f:]*\) .*/\1/p' "$state")
+	[ "$NODE" = 1 ] || control=$(busy 1)
+	lab-barrier "rested-$turn"
+	if [ "$(</sys/module/ntb_hw_ivshmem/parameters/family)" = idt ]; then
+		words
+	else
+		everything
 	fi
 	expect_no_user_objects "an attack"
 	lab-barrier "peace-$turn"

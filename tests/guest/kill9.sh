@@ -18,7 +18,7 @@
 . "$(dirname "$0")/lib/ulps.sh"
 
 undisturbed() {
-	[ -z "${bystander:-}" ] || expect_bystander "$1"
+	[ -z "${bystander:-}" ] || expect_bystander "$1" $((patience * 200)) # those that die want the processor, too
 	[ -z "${io_goes_on:-}" ] || expect_ulps "$1"
 }
 

@@ -12,10 +12,6 @@
 # shellcheck source=tests/guest/lib/modules.sh
 . "$(dirname "$0")/lib/modules.sh"
 
-direct_bytes() {
-	cat "/sys/class/infiniband/$RDMA_DEV/ports/1/hw_counters/tx_direct_bytes"
-}
-
 # windows STATE: those that show memory, of this node and of the others to it, are like that.
 windows() {
 	local shown
@@ -42,10 +38,18 @@ windows open
 meet
 if [ "$NODE" = 1 ]; then
 	unload_modules ropcie_ntb_if
+	if_params=()
 	load_modules ropcie_ntb_if
 	expect_reachable "a reload without direct_placement=1"
 	windows closed
 fi
 meet
 rop_sendrecv --rounds 1 >/dev/null || fail "rop_sendrecv ended with status $?"
+meet
+if [ "$NODE" = 1 ]; then
+	if_params=(direct_placement=1)
+	reload_modules ropcie_ntb_if
+fi
+expect_reachable "a reload with direct_placement=1"
+windows open
 pass "windows are open only where both sides want it"

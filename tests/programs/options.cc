@@ -52,7 +52,8 @@ Options ParseOptions(int argc, char** argv, const std::string& description) {
   app.add_flag("--loses-device", options.loses_device,
                "rop_faults, rop_fuzz: it is the device that goes");
   app.add_flag("--device-returns", options.device_returns,
-               "rop_faults: it will be given back when both sides are done");
+               "rop_faults: the device that goes is given back, and the side "
+               "channel with it");
   app.add_flag("--port-stays", options.port_stays,
                "rop_faults: other peers keep the port active");
   app.add_flag("--stands-still", options.stands_still,

@@ -30,7 +30,7 @@ struct Options {
   bool tolerate = false;  // differences from the standard are only printed
   bool peer_may_die = false;
   bool loses_device = false;    // rop_faults, rop_fuzz: not only the link
-  bool device_returns = false;  // rop_faults: the one that goes, in the end
+  bool device_returns = false;  // rop_faults: the one that goes is given back
   bool port_stays = false;      // rop_faults: there are other peers
   bool stands_still = false;    // rop_faults: it is this node that is not heard
 };

@@ -63,9 +63,10 @@ void MapAnything(int file, const std::vector<Mapping>& queues) {
   }
   const uint64_t page = OneIn(8) ? Random() : Below(64);
   const size_t length = kPage * (1 + Below(OneIn(8) ? 1 << 20 : 64));
-  void* const memory = mmap(nullptr, length, static_cast<int>(Below(8)),
-                            OneIn(2) ? MAP_SHARED : MAP_PRIVATE, file,
-                            static_cast<off_t>(page * kPage));
+  void* const memory =
+      mmap(nullptr, length, static_cast<int>(Below(8)),
+           (OneIn(2) ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE, file,
+           static_cast<off_t>(page * kPage));
   if (memory == MAP_FAILED) {
     return;
   }
@@ -117,6 +118,19 @@ int SlownessOf(const Options& options) {
   return std::max(1, options.timeout_s / kUsualPatience);
 }
 
+ibv_context* Open(const std::string& device) {
+  int num = 0;
+  ibv_device** const list = ibv_get_device_list(&num);
+  ibv_context* context = nullptr;
+  for (int i = 0; i < num && context == nullptr; ++i) {
+    if (device == ibv_get_device_name(list[i])) {
+      context = ibv_open_device(list[i]);
+    }
+  }
+  ibv_free_device_list(list);
+  return context;
+}
+
 // A process, until it ends itself, in one way or another.
 [[noreturn]] void Child(const Options& options, uint64_t seed, Counts& counts) {
   SeedRandom(seed);
@@ -124,19 +138,13 @@ int SlownessOf(const Options& options) {
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
   setenv("ROPCIE_MAPPED_QUEUES", OneIn(3) ? "0" : "1", 1);
-  int num = 0;
-  ibv_device** const list = ibv_get_device_list(&num);
-  ibv_context* context = nullptr;
-  for (int i = 0; i < num && context == nullptr; ++i) {
-    if (options.device == ibv_get_device_name(list[i])) {
-      context = ibv_open_device(list[i]);
-    }
+  ibv_context* context = Open(options.device);
+  while (context == nullptr && options.loses_device) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    context = Open(options.device);  // when it is back
   }
   void* const memory = mmap(nullptr, kFuzzMemory, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (context == nullptr && options.loses_device) {
-    _exit(0);  // it is not back yet
-  }
   if (context == nullptr || memory == MAP_FAILED) {
     std::cerr << "no device " << options.device << "\n";
     _exit(1);
@@ -164,10 +172,6 @@ int SlownessOf(const Options& options) {
       close(context->cmd_fd);
       std::this_thread::sleep_for(std::chrono::milliseconds(Below(100)));
       break;
-    case 3:
-      close(context->async_fd);
-      std::this_thread::sleep_for(std::chrono::milliseconds(Below(100)));
-      break;
     case 1:
       munmap(memory, kFuzzMemory / 2);
       std::this_thread::sleep_for(std::chrono::milliseconds(Below(100)));
@@ -176,6 +180,10 @@ int SlownessOf(const Options& options) {
       if (fork() == 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(Below(100)));
       }
+      break;
+    case 3:
+      close(context->async_fd);
+      std::this_thread::sleep_for(std::chrono::milliseconds(Below(100)));
       break;
     default:
       raise(SIGKILL);

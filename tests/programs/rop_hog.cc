@@ -4,12 +4,12 @@
 // kernel cleans up, and of what must not disturb anybody. Every message is
 // verified. Prints "running" once data flows, and after each SIGUSR1 "all go
 // on" once each of its QPs has sent and received messages that were posted
-// since, and how long none of them had anything, at most, since it last did.
-// With --peer-may-die its work requests must end as they should when the
-// peer's program has died: with one QP on a link without other traffic in the
-// time to the point; or before that, if the port fails meanwhile, as the peer's
-// modules go with its program. Otherwise an error or an event of a queue is a
-// failure.
+// since, and for how long at most nothing at all had completed since the last
+// such line. With --peer-may-die its work requests must end as they should when
+// the peer's program has died: with one QP on a link without other traffic in
+// the time to the point; or before that, if the port fails meanwhile, as the
+// peer's modules go with its program. Otherwise an error or an event of a queue
+// is a failure.
 #include <infiniband/verbs.h>
 #include <poll.h>
 

@@ -223,13 +223,16 @@ class Stage {
   }
 
   int Event() {
-    CheckErrno(ibv_req_notify_cq(cq_.get(), 0), "ibv_req_notify_cq");
-    return GetEvent();
+    const int error = ibv_req_notify_cq(cq_.get(), 0);
+    return error != 0 ? error : GetEvent();
   }
 
   // As a program that waits for other files, too.
   int Wait() {
-    CheckErrno(ibv_req_notify_cq(cq_.get(), 0), "ibv_req_notify_cq");
+    const int error = ibv_req_notify_cq(cq_.get(), 0);
+    if (error != 0) {
+      return error;
+    }
     pollfd wait = {channel_->fd, POLLIN, 0};
     CheckErrno(poll(&wait, 1, -1) == 1 ? 0 : errno, "poll");
     return GetEvent();

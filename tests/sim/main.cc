@@ -103,16 +103,18 @@ void PrintTrace(Options run) {
   std::ostringstream trace;
   std::streambuf* const output = std::cout.rdbuf(trace.rdbuf());
   try {
-    World(run).Run();
+    World world(run);
+    world.Run();
   } catch (const Violation&) {
   }
   std::cout.rdbuf(output);
   const std::string text = trace.str();
   size_t begin = text.size();
-  for (size_t lines = 0; begin > 0 && lines <= kLines; lines++) {
+  for (size_t lines = 0; begin > 0 && lines < kLines; lines++) {
     begin = begin == 1 ? 0 : text.rfind('\n', begin - 2) + 1;
   }
-  std::cout << std::string_view(text).substr(begin);
+  const std::string_view all = text;
+  std::cout << all.substr(begin);
 }
 
 int RunSeeds(const Arguments& arguments) {
@@ -125,11 +127,14 @@ int RunSeeds(const Arguments& arguments) {
     try {
       world.Run();
     } catch (const Violation& violation) {
+      // Whatever becomes of the trace, why is said, and before it.
+      std::cout << "seed " << seed << ": " << violation.what() << '\n'
+                << std::flush;
       if (!arguments.trace) {
+        WatchSeed(seed, arguments.limit);
         PrintTrace(options);
       }
-      std::cout << "seed " << seed << ": " << violation.what() << '\n'
-                << Replay();
+      std::cout << Replay();
       return 1;
     }
     sum.events += world.coverage().events;

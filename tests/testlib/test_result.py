@@ -64,7 +64,7 @@ class Counting(unittest.TestCase):
         self.assertEqual(result.of_unittest("Traceback", 1).failed, 1)
 
     def test_seed_that_fails_is_told(self):
-        said = "seed 7: a send completes twice\nreplay: ropcie_sim --seed 7 --trace\n"
+        said = "seed 7: a send completes twice\n12us node 1 qp 2: send 3 done\nreplay: ropcie_sim --seed 7 --trace\n"
         self.assertEqual(result.of_seeds(said, 1), (7, "seed 7: a send completes twice"))
 
     def test_seed_that_crashes_is_told(self):

@@ -7,6 +7,7 @@ hw_params=()
 for param in port ports family flat; do
 	hw_params+=("$param=$(<"/sys/module/ntb_hw_ivshmem/parameters/$param")")
 done
+if_params=("direct_placement=$(<"/sys/module/ropcie_ntb_if/parameters/direct_placement")")
 mtu=$(<"/sys/class/net/$NETDEV/mtu")
 
 # at_and_above MODULE: sets $chosen to it and those above it.
@@ -44,8 +45,11 @@ load_modules() {
 
 	at_and_above "$1"
 	for module in "${chosen[@]}"; do
-		params=()
-		[ "$module" != ntb_hw_ivshmem ] || params=("${hw_params[@]}")
+		case $module in
+		ntb_hw_ivshmem) params=("${hw_params[@]}") ;;
+		ropcie_ntb_if) params=("${if_params[@]}") ;;
+		*) params=() ;;
+		esac
 		insmod "$MODDIR"/*/"$module.ko" "${params[@]}" || fail "insmod $module"
 	done
 	bring_up
