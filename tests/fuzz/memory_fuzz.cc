@@ -111,7 +111,7 @@ void Walk(Input* input) {
   ropcie_sge piece{};
   uint64_t walked = 0;
   bool more = true;
-  for (int i = 0; i < 1000 && more; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     more = ropcie_sge_next(&cursor, want, &piece);
     if (!more) {
       break;

@@ -9,10 +9,11 @@
 # reboots.sh [TURNS [WAY...]]: the last node dies under traffic, TURNS times in each way: its
 # QEMU is killed (kill), it is reset (crash), it reboots in good order (orderly; of the NTBs
 # that leave that to RoPCIe too). Where nodes are very patient with each other, it is back
-# before it is missed, and its new life ends what its old one had. Verbs, TCP and NVMe over Fabrics to it end as they should
-# and in time; others do not notice; when it is back, all works without reloading anything on
-# the others, and verbs do so soon after its drivers are loaded. Node 1 and the last node are NVMe target and host to each other:
-# node 1's disk keeps its data, the other one is new in each life.
+# before it is missed, and its new life ends what its old one had. Verbs, TCP and NVMe over
+# Fabrics to it end as they should and in time; others do not notice; when it is back, all
+# works without reloading anything on the others, and verbs do so soon after its drivers are
+# loaded. Node 1 and the last node are NVMe target and host to each other: node 1's disk keeps
+# its data, the other one is new in each life.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/link.sh

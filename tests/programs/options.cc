@@ -56,8 +56,6 @@ Options ParseOptions(int argc, char** argv, const std::string& description) {
                "channel with it");
   app.add_flag("--port-stays", options.port_stays,
                "rop_faults: other peers keep the port active");
-  app.add_flag("--stands-still", options.stands_still,
-               "rop_faults: it is this node that is not heard");
 
   try {
     app.parse(argc, argv);

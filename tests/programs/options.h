@@ -32,7 +32,6 @@ struct Options {
   bool loses_device = false;    // rop_faults, rop_fuzz: not only the link
   bool device_returns = false;  // rop_faults: the one that goes is given back
   bool port_stays = false;      // rop_faults: there are other peers
-  bool stands_still = false;    // rop_faults: it is this node that is not heard
 };
 
 // Exits with a message on a wrong option (status 2) and on --help (0).

@@ -93,7 +93,6 @@ lose() {
 	local turn test others=()
 
 	[ "$NODES" = 2 ] || [ "$NODE" = "${4:-1}" ] || others=(--port-stays)
-	[ "$1" != pause ] || [ "$NODE" != "${4:-1}" ] || others+=(--stands-still)
 	: >"$faults_log"
 	rop_faults --rounds "$3" "${others[@]}" --timeout $((2 * patience)) >"$faults_log" 2>&1 &
 	test=$!
