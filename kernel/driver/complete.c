@@ -178,6 +178,13 @@ void ropcie_qp_to_error(struct ropcie_qp *qp)
 		ropcie_qp_schedule(qp);
 }
 
+void ropcie_qp_link_lost(struct ropcie_qp *qp)
+{
+	ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
+	ropcie_qp_to_error(qp);
+	ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
+}
+
 void ropcie_qp_end_lost(struct ropcie_qp *qp)
 {
 	lockdep_assert_held(&qp->lock);

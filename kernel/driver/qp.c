@@ -642,10 +642,8 @@ static int enter_state(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 	} else {
 		WRITE_ONCE(qp->state, next);
 		if (!ropcie_is_ud(qp) && qp->connected &&
-		    !ropcie_peer_is_up(qp->tx.peer)) {
-			ropcie_qp_to_error(qp);
-			ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
-		}
+		    !ropcie_peer_is_up(qp->tx.peer))
+			ropcie_qp_link_lost(qp);
 	}
 out:
 	ropcie_qp_unlock(qp);
@@ -771,7 +769,7 @@ int ropcie_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	return 0;
 }
 
-static void qp_link_lost(struct ropcie_qp *qp, const struct ropcie_peer *peer)
+static void peer_lost(struct ropcie_qp *qp, const struct ropcie_peer *peer)
 {
 	spin_lock_bh(&qp->lock);
 	/* It may have been reset, and connected to another, since it was looked at. */
@@ -780,11 +778,8 @@ static void qp_link_lost(struct ropcie_qp *qp, const struct ropcie_peer *peer)
 	if (qp->place)
 		ropcie_placement_lost(qp);
 	ropcie_rsp_stop(&qp->rsp);
-	if (qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET) {
-		ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
-		ropcie_qp_to_error(qp);
-		ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
-	}
+	if (qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET)
+		ropcie_qp_link_lost(qp);
 out:
 	ropcie_qp_unlock(qp);
 }
@@ -799,7 +794,7 @@ void ropcie_qp_peer_down(struct ropcie_dev *dev, struct ropcie_peer *peer)
 		if (ropcie_is_ud(qp))
 			ropcie_ud_peer_down(qp, peer);
 		else if (READ_ONCE(qp->connected) && qp->tx.peer == peer)
-			qp_link_lost(qp, peer);
+			peer_lost(qp, peer);
 		cond_resched();
 	}
 	mutex_unlock(&dev->qp_mutex);

@@ -208,6 +208,12 @@ void ropcie_qp_raise(struct tasklet_struct *t);
  */
 void ropcie_qp_to_error(struct ropcie_qp *qp);
 
+/*
+ * The link to its peer is lost, whether ropcie_qp_peer_down() has come or is to come; nobody
+ * answers the oldest send. qp->lock is held.
+ */
+void ropcie_qp_link_lost(struct ropcie_qp *qp);
+
 /* answer.c */
 /**
  * ropcie_qp_answer() - send the answers that the responder owes, or should give

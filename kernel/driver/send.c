@@ -112,14 +112,6 @@ static int send_record(struct ropcie_qp *qp, struct ropcie_req_rec *rec)
 	return ret;
 }
 
-/* A record can not be sent any more; ropcie_qp_peer_down() is to come. */
-static void link_lost(struct ropcie_qp *qp)
-{
-	ropcie_req_fail(&qp->req, ROPCIE_WC_RETRY_EXC_ERR);
-	ropcie_qp_to_error(qp);
-	ropcie_qp_event(qp, IB_EVENT_QP_FATAL);
-}
-
 /* IBTA 10.6.4.3; what may not be is a memory management operation error. */
 static void execute(struct ropcie_qp *qp, const struct ropcie_send_wqe *wqe)
 {
@@ -182,7 +174,7 @@ bool ropcie_qp_send(struct ropcie_qp *qp, u32 budget)
 			ropcie_req_local_error(&qp->req,
 					       ROPCIE_WC_LOC_PROT_ERR);
 		else if (ret)
-			link_lost(qp);
+			ropcie_qp_link_lost(qp);
 		else
 			ropcie_req_sent(&qp->req, &rec,
 					ropcie_timeout_base(qp->req.attr.timeout_ns));

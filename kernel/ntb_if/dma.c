@@ -559,17 +559,25 @@ static u32 dma_measure(struct ropcie_dma *dma)
 }
 
 /*
- * ptdma sleeps in issue_pending, which may be called in atomic context, and calls a copy
- * done that its engine says has failed. An engine that can not be stopped (ioat, idxd)
- * keeps all that waits for it when it is stuck: only who asks for it gets it.
+ * Drivers that sleep where they may be called in atomic context: ptdma in issue_pending,
+ * ae4dma for each descriptor, idxd when it has none left. The first two also call a copy
+ * done that their engine says has failed.
+ */
+static const char *const dma_sleeps[] = { "ptdma", "ae4dma", "idxd" };
+
+/*
+ * An engine that can not be stopped (ioat) keeps all that waits for it when it is
+ * stuck: only who asks for it gets it.
  */
 static bool dma_is_usable(const struct dma_chan *chan)
 {
 	const struct device_driver *driver = chan->device->dev->driver;
 
-	return (!driver || strcmp(driver->name, "ptdma")) &&
-	       (chan->device->device_terminate_all ||
-		READ_ONCE(ropcie_dma_threshold) > 0);
+	if (driver && match_string(dma_sleeps, ARRAY_SIZE(dma_sleeps),
+				   driver->name) >= 0)
+		return false;
+	return chan->device->device_terminate_all ||
+	       READ_ONCE(ropcie_dma_threshold) > 0;
 }
 
 static bool dma_is_near(struct dma_chan *chan, void *peer)

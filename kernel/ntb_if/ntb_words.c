@@ -74,25 +74,31 @@ void ropcie_ntb_words_stop(struct ropcie_ntb *port)
 		ntb_msg_set_mask(port->ntb, ntb_msg_inbits(port->ntb));
 }
 
-static int msg_send(struct ropcie_ntb_peer *np, u32 msg)
+static int msg_try(struct ropcie_ntb_peer *np, u32 msg)
 {
 	struct ropcie_ntb *port = np->port;
 	u64 out = ntb_msg_outbits(port->ntb);
-	int try, ret = -EAGAIN;
+	int ret;
 
 	mutex_lock(&port->msg_send_lock);
-	for (try = 0; try < ROPCIE_MSG_TRIES && ret; try++) {
-		if (try)
-			usleep_range(ROPCIE_MSG_WAIT_US,
-				     2 * ROPCIE_MSG_WAIT_US);
-		ntb_msg_clear_sts(port->ntb, out);
-		ret = ntb_peer_msg_write(port->ntb, np->pidx,
-					 ROPCIE_MSG_REGISTER, msg);
-		/* A set bit says that the peer's register was still full. */
-		if (!ret && (ntb_msg_read_sts(port->ntb) & out))
-			ret = -EAGAIN;
-	}
+	ntb_msg_clear_sts(port->ntb, out);
+	ret = ntb_peer_msg_write(port->ntb, np->pidx, ROPCIE_MSG_REGISTER, msg);
+	/* A set bit says that the peer's register was still full. */
+	if (!ret && (ntb_msg_read_sts(port->ntb) & out))
+		ret = -EAGAIN;
 	mutex_unlock(&port->msg_send_lock);
+	return ret;
+}
+
+/* Words to other peers do not wait for one that leaves its register full. */
+static int msg_send(struct ropcie_ntb_peer *np, u32 msg)
+{
+	int try, ret = msg_try(np, msg);
+
+	for (try = 1; try < ROPCIE_MSG_TRIES && ret; try++) {
+		usleep_range(ROPCIE_MSG_WAIT_US, 2 * ROPCIE_MSG_WAIT_US);
+		ret = msg_try(np, msg);
+	}
 	return ret;
 }
 

@@ -15,6 +15,7 @@
 #include <linux/etherdevice.h>
 #include <linux/ktime.h>
 #include <linux/random.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "backend.h"
@@ -524,7 +525,9 @@ static void peer_work(struct work_struct *work)
 	struct ropcie_peer *peer = container_of(to_delayed_work(work),
 						struct ropcie_peer, work);
 	unsigned int ms = ropcie_heartbeat_ms;
+	unsigned int noio = memalloc_noio_save();
 
+	/* A disk that is reached over this peer may wait for its link. */
 	mutex_lock(&peer->mutex);
 	if (READ_ONCE(peer->adapter->running)) {
 		peer_step(peer);
@@ -537,6 +540,7 @@ static void peer_work(struct work_struct *work)
 		queue_delayed_work(ropcie_link_wq, &peer->work,
 				   msecs_to_jiffies(ms));
 	mutex_unlock(&peer->mutex);
+	memalloc_noio_restore(noio);
 }
 
 /**

@@ -219,7 +219,7 @@ stuck() {
 	pass "engines that got stuck"
 }
 
-# One whose copies can not be stopped (ioat, idxd) is used by who asks for it; what it
+# One whose copies can not be stopped (ioat) is used by who asks for it; what it
 # holds ends when it goes on, and a link that is lost meanwhile waits for that.
 unstoppable() {
 	local node

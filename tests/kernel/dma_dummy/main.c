@@ -39,7 +39,7 @@ MODULE_PARM_DESC(channels, "number of channels (default 4)");
 
 static bool terminates = true;
 module_param(terminates, bool, 0444);
-MODULE_PARM_DESC(terminates, "copies can be stopped (default on); those of ioat and idxd can not");
+MODULE_PARM_DESC(terminates, "copies can be stopped (default on); those of ioat can not");
 
 #define DD_RUBBISH 0xdb
 
