@@ -51,7 +51,7 @@ lose_device() {
 		expect_end "the loss of the target's device ($*)" 1
 		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
 
-		start_io 20
+		start_io 20 "${until_gone[@]}"
 		"$take" "$@"
 		expect_end "the loss of the host's device ($*)" 0
 		retry "$patience" no_controller || fail "the controller stays without its device"
@@ -71,7 +71,7 @@ one_turn() {
 
 	if [ "$NODE" = 2 ]; then
 		connect
-		start_io 20
+		start_io 20 "${until_gone[@]}"
 		delete_controller
 		expect_end "the host's disconnect" 0
 		retry "$patience" no_controller || fail "the controller stays"

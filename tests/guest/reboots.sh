@@ -123,7 +123,7 @@ die() {
 		disk_io "$disk" --rw=randrw --bs=4k --iodepth=16 --offset=16m --size=8m --rate_iops=200 --time_based \
 			--runtime=600 >/dev/null &
 	fi
-	[ "$NODE" != 1 ] || start_io 600 --rate_iops=50
+	[ "$NODE" != 1 ] || start_io 600 "${until_gone[@]}" --rate_iops=6
 	lab-barrier "busy-$1"
 	if is_victim || [ "$NODE" = 1 ]; then
 		start_stream $((NODE == 1 ? victim : 1))

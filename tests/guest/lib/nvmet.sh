@@ -69,6 +69,11 @@ disconnect() {
 	modprobe -r nvme-$transport
 }
 
+# For IO to a disk that goes: it ends at its first byte then, and what fio reads beyond an
+# end is an error to it only where it waits for each request; else it verifies old memory.
+# shellcheck disable=SC2034 # for the tests
+until_gone=(--ioengine=psync --numjobs=16 --size=1m --offset_increment=1m)
+
 # start_io SECONDS [FIO-OPTION...]: on $disk; every byte is verified.
 start_io() {
 	fio --name=io --filename="$disk" --allow_file_create=0 --direct=1 --ioengine=libaio \
