@@ -17,6 +17,7 @@
 #include "layout.h"
 
 /* BAR0 of the ivshmem device, QEMU's docs/specs/ivshmem-spec.txt. */
+#define IVSHMEM_REG_INTRMASK	0 /* of INTx, which is not used */
 #define IVSHMEM_REG_IVPOSITION	8
 #define IVSHMEM_REG_DOORBELL	12
 

@@ -242,6 +242,27 @@ static int ivntb_check_params(struct ivntb_dev *ndev)
 	return 0;
 }
 
+/*
+ * Linux may have put the registers where another device answers, such as the IO-APIC:
+ * doorbells would be lost without a word.
+ */
+static int ivntb_check_regs(struct ivntb_dev *ndev)
+{
+	void __iomem *mask = ndev->regs + IVSHMEM_REG_INTRMASK;
+	const u32 any = 0x5afe;
+	u32 back;
+
+	writel(any, mask);
+	back = readl(mask);
+	writel(0, mask);
+	if (back == any)
+		return 0;
+	dev_err(&ndev->pdev->dev,
+		"its registers do not answer at %pR: keep Linux from moving the BARs (boot with ACPI's PCI resources)\n",
+		&ndev->pdev->resource[IVSHMEM_BAR_REGS]);
+	return -EIO;
+}
+
 /* Refuses a port that another device keeps alive. May sleep. */
 static int ivntb_claim_port(struct ivntb_dev *ndev)
 {
@@ -338,6 +359,9 @@ static int ivntb_map(struct ivntb_dev *ndev)
 	if (ret)
 		return ret;
 	ndev->regs = pcim_iomap_table(pdev)[IVSHMEM_BAR_REGS];
+	ret = ivntb_check_regs(ndev);
+	if (ret)
+		return ret;
 	ret = pci_request_region(pdev, IVSHMEM_BAR_MEM, KBUILD_MODNAME);
 	if (ret)
 		return ret;

@@ -83,8 +83,9 @@ def kernel_args(opts, kernel, node, kvm, tsc_khz, boot=1):
             words.append(f"tsc_early_khz={tsc_khz}")
     if kernel.debug:
         # KASAN makes the ACPI interpreter take more than a minute. Without
-        # ACPI there is one CPU only, so several get all of it but PCI's.
-        words.append("acpi=off" if opts.smp == 1 else "pci=noacpi")
+        # ACPI there is one CPU only, so several get all of it but PCI's. Then
+        # Linux moves the BARs: not to where the IO-APIC hides them.
+        words.append("acpi=off" if opts.smp == 1 else "pci=noacpi reserve=0xfec00000,0x1000")
     if opts.leak_check:
         words.append("kmemleak=on")
     return " ".join(words + opts.kernel_args.split())
