@@ -14,3 +14,11 @@ set -euo pipefail
 
 rop_sendrecv
 rop_traffic "$@"
+
+# Without doorbells all goes on, at a look of every 50 ms.
+for state in /sys/kernel/debug/ropcie_ntb_if/*/state; do
+	if [ "$NODES" -gt 1 ] && [ -e "$state" ] && ! grep -q '^doorbells_received [1-9]' "$state"; then
+		echo "FAILED: no doorbell was heard"
+		exit 1
+	fi
+done
