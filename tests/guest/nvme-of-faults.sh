@@ -15,6 +15,8 @@
 # shellcheck source=tests/guest/lib/nvmet.sh
 . "$(dirname "$0")/lib/nvmet.sh"
 
+io_s=$((patience / 6)) # longer than it takes to lose something
+
 reconnecting() {
 	grep -q connecting /sys/class/nvme/nvme*/state
 }
@@ -35,7 +37,7 @@ lose_device() {
 
 	shift 2
 	lab-barrier lose
-	[ "$NODE" != 2 ] || start_io 20
+	[ "$NODE" != 2 ] || start_io "$io_s"
 	lab-barrier busy
 	if [ "$NODE" = 1 ]; then
 		"$take" "$@"
@@ -51,7 +53,7 @@ lose_device() {
 		expect_end "the loss of the target's device ($*)" 1
 		disk_io "$disk" --rw=write --bs=64k --iodepth=8 --size=16m
 
-		start_io 20 "${until_gone[@]}"
+		start_io "$io_s" "${until_gone[@]}"
 		"$take" "$@"
 		expect_end "the loss of the host's device ($*)" 0
 		retry "$patience" no_controller || fail "the controller stays without its device"
@@ -71,7 +73,7 @@ one_turn() {
 
 	if [ "$NODE" = 2 ]; then
 		connect
-		start_io 20 "${until_gone[@]}"
+		start_io "$io_s" "${until_gone[@]}"
 		delete_controller
 		expect_end "the host's disconnect" 0
 		retry "$patience" no_controller || fail "the controller stays"
@@ -80,7 +82,7 @@ one_turn() {
 	fi
 
 	lab-barrier close
-	[ "$NODE" != 2 ] || start_io 15
+	[ "$NODE" != 2 ] || start_io "$io_s"
 	lab-barrier under-io
 	[ "$NODE" != 1 ] || close_port
 	expect_reconnecting "the target's disconnect"
