@@ -48,7 +48,8 @@ static const char *ivntb_open_name(struct ivntb_dev *ndev,
 static int ivntb_info_show(struct seq_file *seq, void *unused)
 {
 	struct ivntb_dev *ndev = seq->private;
-	struct ivntb_stats *stats = &ndev->stats;
+	/* Approximate: see struct ivntb_stats. */
+	const struct ivntb_stats stats = data_race(ndev->stats);
 	struct ivntb_peer *peer;
 	int pidx;
 
@@ -56,7 +57,7 @@ static int ivntb_info_show(struct seq_file *seq, void *unused)
 		   ndev->ports, ndev->ivpos);
 	seq_printf(seq, "family %s, doorbell bits %#llx, translations set for peers %llu\n",
 		   *ndev->family->name ? ndev->family->name : "none",
-		   ndev->db_valid, stats->out_trans);
+		   ndev->db_valid, stats.out_trans);
 	seq_printf(seq, "vectors %d, windows per peer %d of %pap bytes\n",
 		   ndev->vector_count, ndev->mw_count, &ndev->mw_size);
 	if (ndev->flat)
@@ -67,13 +68,13 @@ static int ivntb_info_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "enabled %d, cable %s%s\n", ndev->enabled,
 		   ivntb_cable_names[ndev->cable], ndev->gone ? ", gone" : "");
 	seq_printf(seq, "interrupts %llu, doorbells rung %llu (still pending %llu, masked %llu)\n",
-		   stats->irqs, stats->db_rung, stats->db_coalesced,
-		   stats->db_masked);
+		   stats.irqs, stats.db_rung, stats.db_coalesced,
+		   stats.db_masked);
 	seq_printf(seq, "doorbell vectors %d, events %llu\n",
-		   ntb_db_vector_count(&ndev->ntb), stats->db_events);
-	seq_printf(seq, "doorbells spoilt %llu\n", stats->db_faults);
+		   ntb_db_vector_count(&ndev->ntb), stats.db_events);
+	seq_printf(seq, "doorbells spoilt %llu\n", stats.db_faults);
 	seq_printf(seq, "links up %llu times, down %llu times\n",
-		   stats->link_ups, stats->link_downs);
+		   stats.link_ups, stats.link_downs);
 
 	spin_lock_irq(&ndev->link_lock);
 	for (pidx = 0; pidx < ndev->peer_count; pidx++) {

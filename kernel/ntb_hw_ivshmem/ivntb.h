@@ -196,7 +196,7 @@ struct ivntb_vector {
 	u64 db_bits;
 };
 
-/* Counters for debugfs; approximate. */
+/* Counters for debugfs; approximate: two interrupts may count at the same time. */
 struct ivntb_stats {
 	u64 irqs;
 	u64 db_events;
