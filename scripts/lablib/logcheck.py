@@ -48,6 +48,7 @@ _RACE_ENDS = re.compile(r"={20}")
 # Functions whose races are the kernel's own, whoever has called them and what they race with.
 _OTHERS_RACES = re.compile("|".join((
     r"\bpoll_schedule_timeout\b",  # poll(2) looks whether it was woken, in memory of its own
+    r"\bschedule_hrtimeout_range_clock\b",  # usleep_range(): whether its timer has gone off
     r"\b__handle_mm_fault\b",  # a page table, before it takes its lock and looks again
 )))
 _OURS = re.compile(r"\[(?:ropcie\w*|ntb_hw_ivshmem)\]")

@@ -76,6 +76,9 @@ class Findings(unittest.TestCase):
         self.assertEqual(logcheck.findings(report), [])
         fault = report.replace("poll_schedule_timeout.constprop.0 / pollwake", "__handle_mm_fault / do_set_pte")
         self.assertEqual(logcheck.findings(fault), [])
+        timer = report.replace("poll_schedule_timeout.constprop.0 / pollwake",
+                               "hrtimer_wakeup / schedule_hrtimeout_range_clock")
+        self.assertEqual(logcheck.findings(timer), [])
         self.assertEqual(len(logcheck.findings(report.replace("poll_schedule_timeout", "cq_notify"))), 1)
 
     DEADLOCK = """\
