@@ -7,7 +7,8 @@
 # that send them through lanes; arguments are given to it, and a seed unless they have
 # one; at last the device goes and comes meanwhile. Memory that the kernel has not filled
 # itself can be told from what comes back: its arguments have slabs and pages filled when they
-# are freed, and not again (Debian: zeroed) when they are allocated. Afterwards nothing of them is left, and the device works.
+# are freed, and not again (Debian: zeroed) when they are allocated. Afterwards nothing of them
+# is left, and the device works.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
