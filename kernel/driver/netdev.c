@@ -28,7 +28,7 @@
 #define ROPCIE_NETDEV_PAGE_ORDER 3
 /* The longest that one peer's full lane holds up frames for other peers. */
 #define ROPCIE_NETDEV_STALL HZ
-/* How often a stopped queue looks for itself, should a wake-up be missing. */
+/* How often a frame that is held is tried again, should a wake-up be missing. */
 #define ROPCIE_NETDEV_RETRY (HZ / 10)
 /* Frames that wait for the stack; as many as Linux lets wait by default. */
 #define ROPCIE_NETDEV_BACKLOG 1000
@@ -59,6 +59,7 @@ struct ropcie_netdev {
 	struct ropcie_netdev_peer *all; /* by ropcie_peer_index() */
 	struct list_head peers; /* those of them that are up, under RCU */
 	struct delayed_work retry;
+	struct sk_buff *held; /* what waits for space, the queue stopped: transmit lock */
 	struct sk_buff_head rx; /* in the order of the lanes, whoever drains them */
 	struct napi_struct napi;
 };
@@ -78,20 +79,6 @@ static u32 ropcie_netdev_vec(struct sk_buff *skb, struct ropcie_vec *vec)
 		vec[n++].len = skb_frag_size(frag);
 	}
 	return n;
-}
-
-static void ropcie_netdev_stop_queue(struct ropcie_netdev *nd)
-{
-	netif_stop_queue(nd->ndev);
-	schedule_delayed_work(&nd->retry, ROPCIE_NETDEV_RETRY);
-}
-
-static void ropcie_netdev_retry(struct work_struct *work)
-{
-	struct ropcie_netdev *nd =
-		container_of(work, struct ropcie_netdev, retry.work);
-
-	netif_wake_queue(nd->ndev);
 }
 
 static int ropcie_netdev_send(struct ropcie_netdev_peer *to,
@@ -121,10 +108,7 @@ static bool ropcie_netdev_stalled(const struct ropcie_netdev_peer *to)
 	       time_after(jiffies, to->full_since + ROPCIE_NETDEV_STALL);
 }
 
-/*
- * Return: 0; -EAGAIN with the queue stopped when the peer's lane is full; any
- * other error when the frame can not be sent.
- */
+/* Return: 0; -EAGAIN when the frame can wait for the peer's full lane; or an error. */
 static int ropcie_netdev_send_to(struct ropcie_netdev *nd,
 				 struct ropcie_netdev_peer *to,
 				 const struct ropcie_hdr *hdr,
@@ -132,19 +116,10 @@ static int ropcie_netdev_send_to(struct ropcie_netdev *nd,
 {
 	int err = ropcie_netdev_send(to, hdr, vec, nvec);
 
-	if (err != -EAGAIN)
-		return err;
 	/* A slow peer holds up nobody but itself. */
-	if (ropcie_netdev_stalled(to) || !list_is_singular(&nd->peers))
+	if (err == -EAGAIN &&
+	    (ropcie_netdev_stalled(to) || !list_is_singular(&nd->peers)))
 		return -ENOBUFS;
-	/*
-	 * Space may have come, and have been told, before the queue stopped;
-	 * what a second refusal leads to comes after it.
-	 */
-	ropcie_netdev_stop_queue(nd);
-	err = ropcie_netdev_send(to, hdr, vec, nvec);
-	if (err != -EAGAIN)
-		netif_start_queue(nd->ndev);
 	return err;
 }
 
@@ -230,32 +205,82 @@ static void ropcie_netdev_flush(struct ropcie_netdev *nd)
 	}
 }
 
+/*
+ * Sends a frame, or holds it with the queue stopped. It is not handed back with
+ * NETDEV_TX_BUSY: dev_requeue_skb() would put it behind the frames that Linux has
+ * made of the same packet. Under RCU and the transmit lock.
+ */
+static void ropcie_netdev_transmit(struct ropcie_netdev *nd, struct sk_buff *skb)
+{
+	struct net_device *ndev = nd->ndev;
+	unsigned int len = skb->len;
+	int err = ropcie_netdev_forward(nd, skb);
+
+	if (err == -EAGAIN && !netif_queue_stopped(ndev)) {
+		/*
+		 * Space may have come, and have been told, before the queue
+		 * stopped; what a second refusal leads to comes after it.
+		 */
+		netif_stop_queue(ndev);
+		err = ropcie_netdev_forward(nd, skb);
+		if (err != -EAGAIN)
+			netif_start_queue(ndev);
+	}
+	if (err == -EAGAIN) {
+		nd->held = skb;
+		schedule_delayed_work(&nd->retry, ROPCIE_NETDEV_RETRY);
+	} else if (err) {
+		dev_core_stats_tx_dropped_inc(ndev);
+		dev_kfree_skb_any(skb);
+	} else {
+		skb_tx_timestamp(skb);
+		dev_sw_netstats_tx_add(ndev, 1, len);
+		dev_consume_skb_any(skb);
+	}
+}
+
 static netdev_tx_t ropcie_netdev_xmit(struct sk_buff *skb,
 				      struct net_device *ndev)
 {
 	struct ropcie_netdev *nd = netdev_priv(ndev);
-	unsigned int len = skb->len;
-	int err;
 
 	rcu_read_lock();
 	skb_reset_mac_header(skb);
-	err = ropcie_netdev_forward(nd, skb);
-	if (!err)
-		skb_tx_timestamp(skb);
-	if (err || !netdev_xmit_more() || netif_queue_stopped(ndev))
+	ropcie_netdev_transmit(nd, skb);
+	if (!netdev_xmit_more() || nd->held)
 		ropcie_netdev_flush(nd);
 	rcu_read_unlock();
-	if (err == -EAGAIN)
-		return NETDEV_TX_BUSY;
-
-	if (err) {
-		dev_core_stats_tx_dropped_inc(ndev);
-		dev_kfree_skb_any(skb);
-	} else {
-		dev_sw_netstats_tx_add(ndev, 1, len);
-		dev_consume_skb_any(skb);
-	}
 	return NETDEV_TX_OK;
+}
+
+/* The frame that is held, again; when it is sent or dropped, those behind it. */
+static void ropcie_netdev_resume(struct ropcie_netdev *nd)
+{
+	struct netdev_queue *txq = netdev_get_tx_queue(nd->ndev, 0);
+	struct sk_buff *skb;
+
+	rcu_read_lock();
+	__netif_tx_lock(txq, smp_processor_id());
+	skb = nd->held;
+	nd->held = NULL;
+	if (skb)
+		ropcie_netdev_transmit(nd, skb);
+	if (skb && !nd->held) {
+		ropcie_netdev_flush(nd);
+		netif_tx_wake_queue(txq);
+	}
+	__netif_tx_unlock(txq);
+	rcu_read_unlock();
+}
+
+static void ropcie_netdev_retry(struct work_struct *work)
+{
+	struct ropcie_netdev *nd =
+		container_of(work, struct ropcie_netdev, retry.work);
+
+	local_bh_disable();
+	ropcie_netdev_tx_space(nd->ndev);
+	local_bh_enable();
 }
 
 /* An skb of @len bytes, in pages when it is long; NULL when memory is short. */
@@ -320,6 +345,8 @@ static int ropcie_netdev_poll(struct napi_struct *napi, int budget)
 	struct sk_buff *skb;
 	int done = 0;
 
+	if (netif_queue_stopped(nd->ndev))
+		ropcie_netdev_resume(nd);
 	while (done < budget && (skb = skb_dequeue(&nd->rx))) {
 		napi_gro_receive(napi, skb);
 		done++;
@@ -352,6 +379,10 @@ static int ropcie_netdev_stop(struct net_device *ndev)
 	ropcie_mq_close(nd->adapter, &nd->mq);
 	napi_disable(&nd->napi);
 	skb_queue_purge(&nd->rx);
+	if (nd->held)
+		dev_core_stats_tx_dropped_inc(ndev);
+	kfree_skb(nd->held);
+	nd->held = NULL;
 	return 0;
 }
 
@@ -500,13 +531,19 @@ static void ropcie_netdev_forget(struct ropcie_netdev *nd,
 void ropcie_netdev_peer_down(struct net_device *ndev, struct ropcie_peer *peer)
 {
 	ropcie_netdev_forget(netdev_priv(ndev), peer);
-	/* The queue may have been waiting for this peer's lane. */
-	netif_wake_queue(ndev);
+	/* A frame may have been waiting for this peer's lane. */
+	local_bh_disable();
+	ropcie_netdev_tx_space(ndev);
+	local_bh_enable();
 }
 
+/* A frame that is just being refused is held before the poll can have its lock. */
 void ropcie_netdev_tx_space(struct net_device *ndev)
 {
-	netif_wake_queue(ndev);
+	struct ropcie_netdev *nd = netdev_priv(ndev);
+
+	if (netif_queue_stopped(ndev))
+		napi_schedule(&nd->napi);
 }
 
 void ropcie_netdev_destroy(struct net_device *ndev)

@@ -21,7 +21,8 @@ from lablib.common import TOP, LabError
 
 # Of hardware that the emulated NTB imitates (docs/ntb-emulation.md).
 FAMILIES = ("intel1", "intel3", "amd", "switchtec", "idt", "epf", "worst")
-_WITHOUT_FLAT_WINDOWS = ("epf", "worst")
+# No windows that show all memory, or (idt) none that the node whose memory it is can close.
+_WITHOUT_PLACEMENT = ("idt", "epf", "worst")
 _LINE = re.compile(r"^# lab(-quick|-kernels|-long|-alone)?: *(.*)$")
 
 
@@ -115,7 +116,7 @@ def on_families(tests):
     return [replace(test, name=f"{test.name}-{family}", long=True,
                     options=(*test.options, "--module-params", f"ntb_hw_ivshmem:family={family}"))
             for family in FAMILIES for test in tests
-            if _on_ntb(test) and not ("--flat" in test.options and family in _WITHOUT_FLAT_WINDOWS)]
+            if _on_ntb(test) and not ("--flat" in test.options and family in _WITHOUT_PLACEMENT)]
 
 
 def batches(tests):

@@ -5,13 +5,15 @@
 #
 # ntb-small.sh [FAMILY...]: windows as small as RoPCIe can use, and smaller: then there is
 # no device, and the kernel log says why. Verified messages that are many times as long as
-# the window, on each family of hardware (default: all, and that without oddities); when
-# they are not named also READ, atomics and many queue pairs, and larger windows of less
-# than 1 MiB.
+# the window, and TCP, whose frames keep their order though the lane is full at each moment,
+# on each family of hardware (default: all, and that without oddities); when they are not
+# named also READ, atomics and many queue pairs, and larger windows of less than 1 MiB.
 # shellcheck source-path=SCRIPTDIR source=lib/ntb.sh
 . "$(dirname "$0")/lib/ntb.sh"
 # shellcheck source-path=SCRIPTDIR source=lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
+# shellcheck source-path=SCRIPTDIR source=lib/tcp.sh
+. "$(dirname "$0")/lib/tcp.sh"
 
 # small_hardware FAMILY BYTES [PARAMETER...]: the name none stands for no family.
 small_hardware() {
@@ -53,6 +55,8 @@ works() {
 		pair 18515 ib_atomic_bw -x GID -n 200 -q 16 -b >/dev/null
 	fi
 	all_answered "$what" "10.77.0.$((NODE % NODES + 1))" -c5 -i0.2 -s 60000
+	ip link set dev "$NETDEV" mtu 1500
+	in_order 1 2
 	meet used
 	unload_ropcie
 	meet unloaded

@@ -90,10 +90,11 @@ class Header(unittest.TestCase):
         self.assertEqual((found[0].options, found[0].args),
                          (("--nodes", "2", "--smp", "2", "--module-params", "ntb_hw_ivshmem:family=intel1"), ("1",)))
 
-    def test_on_families_leaves_out_flat_windows_where_there_are_none(self):
+    def test_on_families_leaves_out_placement_where_there_is_none(self):
         names = [test.name for test in guests.on_families(tests_of("# lab: --nodes 2 --flat\n"))]
         self.assertIn("demo-amd", names)
         self.assertNotIn("demo-epf", names)
+        self.assertNotIn("demo-idt", names)
 
     def test_names_on_families_can_be_a_barriers(self):
         for test in guests.on_families(tests_of("# lab: --nodes 2\n")):

@@ -36,6 +36,36 @@ send_to() {
 	exec 5>&-
 }
 
+# tcp_counters: what this node's TCP has counted, a name and a number in each line.
+tcp_counters() {
+	awk '$1 != "TcpExt:" { next }
+		!names { names = split($0, name); next }
+		{ for (i = 2; i <= names; i++) print name[i], $i }' /proc/net/netstat
+}
+
+# reordered BEFORE: how often TCP has seen since that its segments came in another order.
+reordered() {
+	tcp_counters | paste -d' ' "$1" - | awk '$1 ~ /Reorder$/ { sum += $4 - $2 } END { print sum }'
+}
+
+# in_order FROM TO: frames of one node to another do not overtake each other, whichever
+# processors drain the lane, and however often it is full; all nodes call it.
+in_order() {
+	local before=/run/tcp-counters i
+
+	tcp_counters >"$before"
+	for i in {1..8}; do
+		if [ "$NODE" = "$1" ]; then send_to "$2"; fi
+		if [ "$NODE" = "$2" ]; then receive_from "$1"; fi
+		lab-barrier "in-order-$i"
+	done
+	[ "$(reordered "$before")" -lt 4 ] || {
+		tcp_counters | diff "$before" - || true
+		fail "frames were overtaken $(reordered "$before") times"
+	}
+	pass "frames come in order"
+}
+
 # exchange_with NODE: both directions at once.
 exchange_with() {
 	local receiver
