@@ -35,7 +35,7 @@ static inline void ropcie_trial_init(struct ropcie_trial *t)
 	t->credit = 0;
 }
 
-/* Is this one to wait? Then ropcie_trial_end() is to follow. */
+/* Is this one to wait? Then ropcie_trial_end() follows, if it could. */
 static inline bool ropcie_trial_wait(struct ropcie_trial *t)
 {
 	if (t->left > 1 && !t->credit) {

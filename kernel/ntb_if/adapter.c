@@ -101,7 +101,7 @@ static void adapter_stop_threads(struct ropcie_adapter *a)
 
 	for (i = 0; i < a->npeers; i++)
 		for (lane = 0; lane < a->lanes; lane++)
-			ropcie_lane_stop_thread(&a->peer[i]->lane[lane]);
+			ropcie_lane_stop_threads(&a->peer[i]->lane[lane]);
 }
 
 static int adapter_start_threads(struct ropcie_adapter *a)
@@ -111,7 +111,7 @@ static int adapter_start_threads(struct ropcie_adapter *a)
 
 	for (i = 0; i < a->npeers; i++) {
 		for (lane = 0; lane < a->lanes; lane++) {
-			ret = ropcie_lane_start_thread(&a->peer[i]->lane[lane]);
+			ret = ropcie_lane_start_threads(&a->peer[i]->lane[lane]);
 			if (ret)
 				return ret;
 		}
@@ -324,6 +324,8 @@ static void add_lane_stats(struct ropcie_adapter_stats *stats,
 	stats->handed_records += handed;
 	stats->doorbells_rung += READ_ONCE(lane->tx_doorbells) +
 				 READ_ONCE(lane->rx_doorbells);
+	stats->spins_paid += READ_ONCE(lane->spins_paid);
+	stats->spins_unpaid += READ_ONCE(lane->spins_unpaid);
 	stats->lane_stalls += READ_ONCE(lane->stalls);
 	stats->rx_unknown_mq += READ_ONCE(lane->rx_unknown);
 }

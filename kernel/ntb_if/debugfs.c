@@ -24,6 +24,8 @@ static void show_counters(struct seq_file *s, struct ropcie_adapter *a)
 	seq_printf(s, "dma_fallbacks %llu\n", stats.dma_fallbacks);
 	seq_printf(s, "doorbells_rung %llu\n", stats.doorbells_rung);
 	seq_printf(s, "doorbells_received %llu\n", stats.doorbells_received);
+	seq_printf(s, "spins_paid %llu\n", stats.spins_paid);
+	seq_printf(s, "spins_unpaid %llu\n", stats.spins_unpaid);
 	seq_printf(s, "lane_stalls %llu\n", stats.lane_stalls);
 	seq_printf(s, "rx_unknown_mq %llu\n", stats.rx_unknown_mq);
 	seq_printf(s, "link_ups %llu\n", stats.link_ups);

@@ -38,12 +38,20 @@
 
 struct ropcie_backend;
 
+/* What the spinner of a lane does. */
+enum ropcie_spin {
+	ROPCIE_SPIN_NONE, /* sleeps */
+	ROPCIE_SPIN_WANTED, /* waits for a processor that nobody wants */
+	ROPCIE_SPIN_ON, /* spins; the peer has not been asked for a doorbell */
+};
+
 /**
  * struct ropcie_lane - a lane number of a peer, both directions
  * @peer: whose
  * @index: lane number
  * @bell: receives what a doorbell announces, if it is little
  * @thread: receives the rest, and calls tx_space
+ * @spinner: spins for what comes next; NULL where that is never worth it
  * @kicked: @thread has something to do
  * @tx_lock: guards what follows, up to @tx_doorbells
  * @tx: sending half
@@ -61,8 +69,9 @@ struct ropcie_backend;
  *	of the twin's lane
  * @handed_bytes: counter, their payload
  * @rx_lock: guards the rest
- * @policy: how long @thread spins
+ * @policy: how long @spinner spins
  * @spins: whether that pays
+ * @spin: what it does, enum ropcie_spin
  * @rx: receiving half
  * @rx_up: may be received from
  * @polled: callers of ropcie_adapter_poll() drain it, @thread only watches
@@ -76,12 +85,15 @@ struct ropcie_backend;
  * @rx_bytes: counter, payload
  * @rx_unknown: counter: records to a queue that is not open
  * @rx_doorbells: counter: rung for space
+ * @spins_paid: counter: @spinner has received something
+ * @spins_unpaid: counter: nothing came while it spun
  */
 struct ropcie_lane {
 	struct ropcie_peer *peer;
 	u32 index;
 	struct tasklet_struct bell;
 	struct task_struct *thread;
+	struct task_struct *spinner;
 	unsigned long kicked;
 
 	spinlock_t tx_lock ____cacheline_aligned_in_smp;
@@ -102,6 +114,7 @@ struct ropcie_lane {
 	spinlock_t rx_lock ____cacheline_aligned_in_smp;
 	struct ropcie_poll_policy policy;
 	struct ropcie_trial spins;
+	u8 spin;
 	struct ropcie_lane_rx rx;
 	bool rx_up;
 	bool polled;
@@ -114,6 +127,8 @@ struct ropcie_lane {
 	u64 rx_bytes;
 	u64 rx_unknown;
 	u64 rx_doorbells;
+	u64 spins_paid;
+	u64 spins_unpaid;
 };
 
 /**
@@ -331,8 +346,8 @@ static inline struct ropcie_dma *ropcie_peer_dma(struct ropcie_peer *peer)
 }
 
 /* lane_thread.c */
-int ropcie_lane_start_thread(struct ropcie_lane *lane);
-void ropcie_lane_stop_thread(struct ropcie_lane *lane);
+int ropcie_lane_start_threads(struct ropcie_lane *lane);
+void ropcie_lane_stop_threads(struct ropcie_lane *lane);
 void ropcie_lane_kick(struct ropcie_lane *lane);
 void ropcie_lane_doorbell(struct ropcie_lane *lane);
 int ropcie_lane_poll(struct ropcie_lane *lane);

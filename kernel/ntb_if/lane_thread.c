@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who receives: a tasklet, which a doorbell starts; a thread for each lane; or
+ * Who receives: a tasklet, which a doorbell starts; two threads for each lane; or
  * the callers of ropcie_adapter_poll(), who take lanes over while they poll.
  *
  * Owns: sleeping and waking. What is received is lane.c's.
  *
- * A lane is in one of three modes. Awake: the thread drains it, or spins for
- * a while after the last record, as long as nobody else wants its processor. Asleep:
- * the peer has been asked for a doorbell (lane->armed); a slow timer stands behind it,
- * because a doorbell may get lost. When it comes, the tasklet receives at once, asks
- * for the next one, and the thread sleeps on, unless there is more to do than a little,
- * or the next is worth spinning for. Polled: a poller has found records, so the peer is
+ * A lane is in one of four modes. Awake: the thread drains it. Asleep: the peer has been
+ * asked for a doorbell (lane->armed); a slow timer stands behind it, because a doorbell
+ * may get lost. When it comes, the tasklet receives at once, asks for the next one, and
+ * the thread sleeps on, unless there is more to do than a little. Spun
+ * (ROPCIE_SPIN_ON): the spinner looks out for records and receives them. It is of the class
+ * SCHED_IDLE, so it comes to run when those that were woken by the last records sleep
+ * again, and whoever wants its processor gets it; the lane is asleep meanwhile. Polled: a
+ * poller has found records, so the peer is
  * told not to ring, and the thread only looks now and then if the polls still go on. A
  * program may poll for its sends and then look at memory that the peer writes: a lane
  * whose records nobody comes for is not taken over again for a while.
@@ -21,7 +23,7 @@
 #include <linux/ktime.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
-#include <linux/sched/stat.h>
+#include <uapi/linux/sched/types.h>
 
 #include "internal.h"
 
@@ -31,6 +33,8 @@
 #define ROPCIE_WATCH_JIFFIES msecs_to_jiffies(2)
 /* From one look at the records of a polled lane to the next. */
 #define ROPCIE_LOOK_NS (500 * NSEC_PER_USEC)
+/* So long the spinner keeps its processor at most from others of its class. */
+#define ROPCIE_SPIN_PAUSE_NS NSEC_PER_MSEC
 /* So long after an ropcie_adapter_arm() no lane is taken over by pollers. */
 #define ROPCIE_SLEEPER_JIFFIES msecs_to_jiffies(20)
 
@@ -51,6 +55,131 @@ static bool lane_has_records(struct ropcie_lane *lane)
 	pending = ropcie_lane_pending(lane);
 	rcu_read_unlock();
 	return pending;
+}
+
+/* Until when to spin for the next record, ns; in the past if it is not worth that. */
+static u64 lane_spins_until(const struct ropcie_lane *lane)
+{
+	u64 budget = ropcie_poll_budget(&lane->policy);
+
+	lockdep_assert_held(&lane->rx_lock);
+	if (!lane->rx_up || lane->polled || !budget)
+		return 0;
+	return lane->policy.last + budget;
+}
+
+/* Who has received goes to sleep: is the spinner to look out for what follows? */
+static void lane_want_spin(struct ropcie_lane *lane)
+{
+	lockdep_assert_held(&lane->rx_lock);
+	/* Who is in this kernel rings without an interrupt. */
+	if (!lane->spinner || READ_ONCE(lane->peer->twin) ||
+	    lane->spin != ROPCIE_SPIN_NONE ||
+	    ktime_get_ns() >= lane_spins_until(lane) ||
+	    !ropcie_trial_wait(&lane->spins))
+		return;
+	WRITE_ONCE(lane->spin, ROPCIE_SPIN_WANTED);
+	wake_up_process(lane->spinner);
+}
+
+static u64 lane_begin_spin(struct ropcie_lane *lane, u64 now)
+{
+	u64 until;
+
+	spin_lock_bh(&lane->rx_lock);
+	until = lane_spins_until(lane);
+	if (now < until && !need_resched()) {
+		WRITE_ONCE(lane->spin, ROPCIE_SPIN_ON);
+		ropcie_lane_refuse_doorbell(lane);
+	}
+	spin_unlock_bh(&lane->rx_lock);
+	return until;
+}
+
+/* Records have come. Return: until when to spin on. */
+static u64 lane_spin_pays(struct ropcie_lane *lane)
+{
+	u64 until;
+
+	spin_lock_bh(&lane->rx_lock);
+	/* A poller may have been quicker. */
+	if (!lane->polled && lane_receive(lane)) {
+		ropcie_trial_end(&lane->spins, true);
+		lane->spins_paid++;
+	}
+	until = lane_spins_until(lane);
+	spin_unlock_bh(&lane->rx_lock);
+	return until;
+}
+
+/* Return: the thread has to look. */
+static bool lane_end_spin(struct ropcie_lane *lane, u64 start, u64 now)
+{
+	bool over, more = false;
+
+	spin_lock_bh(&lane->rx_lock);
+	over = now >= lane_spins_until(lane);
+	/* Who had no processor to spin on, or was not the first, has learnt nothing. */
+	if (over && lane->spin == ROPCIE_SPIN_ON && !lane->polled &&
+	    lane->policy.last < start) {
+		ropcie_trial_end(&lane->spins, false);
+		lane->spins_unpaid++;
+	}
+	WRITE_ONCE(lane->spin, over ? ROPCIE_SPIN_NONE : ROPCIE_SPIN_WANTED);
+	if (lane->rx_up && !lane->polled) {
+		more = ropcie_lane_peek(&lane->rx);
+		if (!more && !lane->armed) {
+			ropcie_lane_ask_doorbell(lane);
+			more = ropcie_lane_peek(&lane->rx);
+		}
+	}
+	spin_unlock_bh(&lane->rx_lock);
+	return more;
+}
+
+/*
+ * As long as nobody else wants the processor. Who gets it may keep it for long, so the
+ * peer is asked for a doorbell before.
+ */
+static void lane_spin(struct ropcie_lane *lane)
+{
+	u64 start, now, until;
+
+	preempt_disable();
+	start = ktime_get_ns();
+	now = start;
+	until = lane_begin_spin(lane, now);
+	while (now < min(until, start + ROPCIE_SPIN_PAUSE_NS) &&
+	       !need_resched() && !READ_ONCE(lane->polled)) {
+		cpu_relax();
+		if (lane_has_records(lane))
+			until = lane_spin_pays(lane);
+		now = ktime_get_ns();
+	}
+	if (lane_end_spin(lane, start, now))
+		ropcie_lane_kick(lane);
+	preempt_enable();
+}
+
+/* Spins, where ropcie_trial_wait() says so, while all others sleep. */
+static int lane_spinner(void *arg)
+{
+	struct ropcie_lane *lane = arg;
+
+	while (!kthread_should_stop()) {
+		if (READ_ONCE(lane->spin) != ROPCIE_SPIN_NONE) {
+			lane_spin(lane);
+			/* Others of the class, and who waits for RCU, want it called. */
+			schedule();
+			continue;
+		}
+		set_current_state(TASK_IDLE);
+		if (READ_ONCE(lane->spin) == ROPCIE_SPIN_NONE &&
+		    !kthread_should_stop())
+			schedule();
+		__set_current_state(TASK_RUNNING);
+	}
+	return 0;
 }
 
 /* Do the lane's work once. Return: number of records. */
@@ -88,8 +217,9 @@ static long lane_before_sleep(struct ropcie_lane *lane)
 		timeout = ROPCIE_WATCH_JIFFIES;
 	} else {
 		WRITE_ONCE(lane->polled, false);
-		if (!lane->armed)
+		if (!lane->armed && lane->spin != ROPCIE_SPIN_ON)
 			ropcie_lane_ask_doorbell(lane);
+		lane_want_spin(lane);
 		if (ropcie_lane_peek(&lane->rx))
 			timeout = 0;
 	}
@@ -98,64 +228,14 @@ static long lane_before_sleep(struct ropcie_lane *lane)
 }
 
 /* Has somebody called for the thread since it last looked? */
-static bool lane_was_kicked(struct ropcie_lane *lane)
+static void lane_take_kick(struct ropcie_lane *lane)
 {
 	if (!test_and_clear_bit(0, &lane->kicked))
-		return false;
+		return;
 	/* It was a doorbell, most likely: the peer will not ring again. */
 	spin_lock_bh(&lane->rx_lock);
 	lane->armed = false;
 	spin_unlock_bh(&lane->rx_lock);
-	return true;
-}
-
-/* Is there something to come that is worth spinning for? Then lane_end_spin() follows. */
-static bool lane_wants_spin(struct ropcie_lane *lane)
-{
-	lockdep_assert_held(&lane->rx_lock);
-	return ropcie_poll_budget(&lane->policy) &&
-	       ropcie_trial_wait(&lane->spins);
-}
-
-static u64 lane_begin_spin(struct ropcie_lane *lane)
-{
-	u64 budget = 0;
-
-	spin_lock_bh(&lane->rx_lock);
-	if (!lane->polled && !lane->armed && lane_wants_spin(lane))
-		budget = ropcie_poll_budget(&lane->policy);
-	spin_unlock_bh(&lane->rx_lock);
-	return budget;
-}
-
-static void lane_end_spin(struct ropcie_lane *lane, bool paid)
-{
-	spin_lock_bh(&lane->rx_lock);
-	ropcie_trial_end(&lane->spins, paid);
-	spin_unlock_bh(&lane->rx_lock);
-}
-
-/*
- * As long as nobody else wants the processor, such as who was woken by what has come.
- * Return: something has happened.
- */
-static bool lane_spin(struct ropcie_lane *lane)
-{
-	u64 budget = lane_begin_spin(lane), start;
-	bool paid = false, kicked = false;
-
-	if (!budget)
-		return false;
-	start = ktime_get_ns();
-	while (single_task_running() && !need_resched() && !paid && !kicked &&
-	       !READ_ONCE(lane->polled) && !kthread_should_stop() &&
-	       ktime_get_ns() - start < budget) {
-		cpu_relax();
-		paid = lane_has_records(lane);
-		kicked = lane_was_kicked(lane);
-	}
-	lane_end_spin(lane, paid);
-	return paid || kicked;
 }
 
 static void lane_sleep(struct ropcie_lane *lane)
@@ -170,7 +250,7 @@ static void lane_sleep(struct ropcie_lane *lane)
 			schedule_timeout(timeout);
 		__set_current_state(TASK_RUNNING);
 	}
-	lane_was_kicked(lane);
+	lane_take_kick(lane);
 }
 
 /*
@@ -213,24 +293,13 @@ static int lane_thread(void *arg)
 		lane_watch(lane);
 		if (lane_service(lane))
 			cond_resched();
-		else if (!lane_spin(lane))
+		else
 			lane_sleep(lane);
 	}
 	return 0;
 }
 
-/* In an interrupt: has it taken the thread's processor from nobody? */
-static bool lane_may_run(const struct ropcie_lane *lane)
-{
-	return is_idle_task(current) ||
-	       task_cpu(lane->thread) != smp_processor_id();
-}
-
-/*
- * Receive on behalf of the sleeping thread. Return: it has to be woken: more
- * has come, or will so soon that spinning is cheaper than the next doorbell, and
- * nobody else had the processor.
- */
+/* Receive on behalf of the sleeping thread. Return: it has to be woken: more has come. */
 static bool lane_answer_bell(struct ropcie_lane *lane)
 {
 	lockdep_assert_held(&lane->rx_lock);
@@ -243,10 +312,12 @@ static bool lane_answer_bell(struct ropcie_lane *lane)
 	lane_receive(lane);
 	if (!lane->rx_up)
 		return false;
-	if (ropcie_lane_peek(&lane->rx) ||
-	    (lane_may_run(lane) && lane_wants_spin(lane)))
+	if (ropcie_lane_peek(&lane->rx))
 		return true;
+	if (lane->spin == ROPCIE_SPIN_ON)
+		return false;
 	ropcie_lane_ask_doorbell(lane);
+	lane_want_spin(lane);
 	return ropcie_lane_peek(&lane->rx);
 }
 
@@ -270,19 +341,25 @@ out:
 }
 
 /**
- * ropcie_lane_start_thread() - make the receiver of a lane
+ * ropcie_lane_start_threads() - make the receivers of a lane
  * @lane: lane that is down
  *
- * Return: 0 or an error. May sleep.
+ * Return: 0, or an error: ropcie_lane_stop_threads() is due all the same. May sleep.
  */
-int ropcie_lane_start_thread(struct ropcie_lane *lane)
+int ropcie_lane_start_threads(struct ropcie_lane *lane)
 {
 	struct ropcie_peer *peer = lane->peer;
+	const struct sched_attr idle = {
+		.size = sizeof(idle),
+		.sched_policy = SCHED_IDLE,
+	};
 	struct task_struct *t;
+	int ret;
 
 	ropcie_poll_init(&lane->policy, ropcie_spin_limit_ns(),
 			 ropcie_wake_ns());
 	ropcie_trial_init(&lane->spins);
+	lane->spin = ROPCIE_SPIN_NONE;
 	lane->kicked = 0;
 	ropcie_poller_init(&lane->poller, ktime_get_coarse_ns());
 	tasklet_setup(&lane->bell, lane_bell);
@@ -293,15 +370,27 @@ int ropcie_lane_start_thread(struct ropcie_lane *lane)
 		return PTR_ERR(t);
 	lane->thread = t;
 	wake_up_process(t);
-	return 0;
+	/* The locks of PREEMPT_RT sleep, which nobody may who keeps the processor. */
+	if (peer->self || !ropcie_spin_limit_ns() ||
+	    IS_ENABLED(CONFIG_PREEMPT_RT))
+		return 0;
+	t = kthread_create(lane_spinner, lane, "ropcie-spin/%u.%u", peer->index,
+			   lane->index);
+	if (IS_ERR(t))
+		return PTR_ERR(t);
+	lane->spinner = t;
+	ret = sched_setattr_nocheck(t, &idle);
+	if (!ret)
+		wake_up_process(t);
+	return ret;
 }
 
 /**
- * ropcie_lane_stop_thread() - end the receiver of a lane
- * @lane: lane that is down; may have no thread. The adapter has not been
+ * ropcie_lane_stop_threads() - end the receivers of a lane
+ * @lane: lane that is down; may have no threads. The adapter has not been
  *	running for a grace period, so nobody is about to wake it.
  */
-void ropcie_lane_stop_thread(struct ropcie_lane *lane)
+void ropcie_lane_stop_threads(struct ropcie_lane *lane)
 {
 	struct task_struct *t = lane->thread;
 
@@ -310,6 +399,12 @@ void ropcie_lane_stop_thread(struct ropcie_lane *lane)
 	tasklet_kill(&lane->bell);
 	lane->thread = NULL;
 	kthread_stop(t);
+	if (!lane->spinner)
+		return;
+	/* It is to end now, not when nobody else wants its processor. */
+	sched_set_normal(lane->spinner, 0);
+	kthread_stop(lane->spinner);
+	lane->spinner = NULL;
 }
 
 /**

@@ -381,6 +381,8 @@ void ropcie_mq_to_peer(struct ropcie_peer *peer, u32 key,
  * @dma_fallbacks: pieces of payload that were meant for one, and were not copied by it
  * @doorbells_rung: doorbells for records and for space
  * @doorbells_received: doorbells heard, needed or not
+ * @spins_paid: times that a spinner received something before a doorbell could say so
+ * @spins_unpaid: times that nothing came while it spun
  * @lane_stalls: times that a sender met a full lane
  * @rx_unknown_mq: records to a queue that is not open
  * @link_ups: links that came up, the own node's too
@@ -397,6 +399,8 @@ struct ropcie_adapter_stats {
 	u64 dma_fallbacks;
 	u64 doorbells_rung;
 	u64 doorbells_received;
+	u64 spins_paid;
+	u64 spins_unpaid;
 	u64 lane_stalls;
 	u64 rx_unknown_mq;
 	u64 link_ups;

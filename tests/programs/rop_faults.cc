@@ -145,7 +145,7 @@ class Round {
       });
       return flows_.All([](const Flow& flow) { return flow.warm(); });
     });
-    ground_.side.channel.Barrier(2);
+    WaitWhileRunning(2);
     // From here on nobody waits but for completions. The other end may have
     // had its fork, and the link be cut.
     Fork();
@@ -183,6 +183,17 @@ class Round {
 
   [[nodiscard]] std::chrono::milliseconds MostOfSoon() const {
     return options_.timeout_s * std::chrono::milliseconds(20);
+  }
+
+  // A barrier at which all goes on: the other end may lack what this one sends.
+  void WaitWhileRunning(uint32_t number) {
+    const Channel& channel = ground_.side.channel;
+    uint32_t other = 0;
+    channel.Write(&number, sizeof(number));
+    PollUntil("too little traffic at the other end",
+              [&channel] { return channel.Readable(); });
+    channel.Read(&other, sizeof(other));
+    Check(other == number, "out of step: at ", number, ", the peer at ", other);
   }
 
   void PollFor(Clock::duration most, const std::string& what,
