@@ -24,6 +24,8 @@ pair $port ib_send_bw -a -n 30
 pass "ib_send_lat, ib_send_bw"
 
 # Where messages come slowly, nobody spins for them.
-[ "$patience" -gt 60 ] || grep -q '^spins_paid [1-9]' /sys/kernel/debug/ropcie_ntb_if/*/state ||
-	fail "nobody has spun: $(cat /sys/kernel/debug/ropcie_ntb_if/*/state)"
-pass "messages are spun for"
+if [ "$patience" -le 60 ]; then
+	grep -q '^spins_paid [1-9]' /sys/kernel/debug/ropcie_ntb_if/*/state ||
+		fail "nobody has spun: $(cat /sys/kernel/debug/ropcie_ntb_if/*/state)"
+	pass "messages are spun for"
+fi

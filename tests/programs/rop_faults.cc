@@ -145,7 +145,7 @@ class Round {
       });
       return flows_.All([](const Flow& flow) { return flow.warm(); });
     });
-    WaitWhileRunning(2);
+    WaitWhileRunning(2, "too little traffic at the other end");
     // From here on nobody waits but for completions. The other end may have
     // had its fork, and the link be cut.
     Fork();
@@ -186,12 +186,11 @@ class Round {
   }
 
   // A barrier at which all goes on: the other end may lack what this one sends.
-  void WaitWhileRunning(uint32_t number) {
+  void WaitWhileRunning(uint32_t number, const std::string& what) {
     const Channel& channel = ground_.side.channel;
     uint32_t other = 0;
     channel.Write(&number, sizeof(number));
-    PollUntil("too little traffic at the other end",
-              [&channel] { return channel.Readable(); });
+    PollUntil(what, [&channel] { return channel.Readable(); });
     channel.Read(&other, sizeof(other));
     Check(other == number, "out of step: at ", number, ", the peer at ", other);
   }
@@ -350,19 +349,13 @@ class Round {
     });
     PollUntil("the port is not active although the link is back",
               [this] { return !port_goes() || events_->port_actives() > 0; });
-    // The peer may have to hear more of this side's yet.
-    const Channel& channel = ground_.side.channel;
-    char well = 1;
-    channel.Write(&well, sizeof(well));
-    PollUntil("the peer has no datagrams",
-              [&channel] { return channel.Readable(); });
-    channel.Read(&well, sizeof(well));
+    WaitWhileRunning(3, "the peer has no datagrams");
     flows_.ForEach([](Flow& flow) { flow.CompareWithPeer(); });
     // What one end has posted may all have been answered, where its program had
     // no processor before the cut; the other end then waits for its receives.
     const bool mine =
         flows_.AnyConnected([](const Flow& flow) { return flow.exhausted(); });
-    const bool peers = channel.Exchange(mine);
+    const bool peers = ground_.side.channel.Exchange(mine);
     Check(mine || peers,
           "no send of either end has completed with IBV_WC_RETRY_EXC_ERR");
   }
