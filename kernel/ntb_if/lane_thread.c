@@ -63,7 +63,7 @@ static u64 lane_spins_until(const struct ropcie_lane *lane)
 	u64 budget = ropcie_poll_budget(&lane->policy);
 
 	lockdep_assert_held(&lane->rx_lock);
-	if (!lane->rx_up || lane->polled || !budget)
+	if (!lane->rx_up || READ_ONCE(lane->polled) || !budget)
 		return 0;
 	return lane->policy.last + budget;
 }
@@ -82,13 +82,23 @@ static void lane_want_spin(struct ropcie_lane *lane)
 	wake_up_process(lane->spinner);
 }
 
+/* need_resched() leaves out the wishes that PREEMPT_LAZY (Linux 6.13) lets wait. */
+static bool lane_spin_in_the_way(void)
+{
+#ifdef TIF_NEED_RESCHED_LAZY
+	if (test_thread_flag(TIF_NEED_RESCHED_LAZY))
+		return true;
+#endif
+	return need_resched();
+}
+
 static u64 lane_begin_spin(struct ropcie_lane *lane, u64 now)
 {
 	u64 until;
 
 	spin_lock_bh(&lane->rx_lock);
 	until = lane_spins_until(lane);
-	if (now < until && !need_resched()) {
+	if (now < until && !lane_spin_in_the_way()) {
 		WRITE_ONCE(lane->spin, ROPCIE_SPIN_ON);
 		ropcie_lane_refuse_doorbell(lane);
 	}
@@ -103,7 +113,7 @@ static u64 lane_spin_pays(struct ropcie_lane *lane)
 
 	spin_lock_bh(&lane->rx_lock);
 	/* A poller may have been quicker. */
-	if (!lane->polled && lane_receive(lane)) {
+	if (!READ_ONCE(lane->polled) && lane_receive(lane)) {
 		ropcie_trial_end(&lane->spins, true);
 		lane->spins_paid++;
 	}
@@ -115,18 +125,18 @@ static u64 lane_spin_pays(struct ropcie_lane *lane)
 /* Return: the thread has to look. */
 static bool lane_end_spin(struct ropcie_lane *lane, u64 start, u64 now)
 {
-	bool over, more = false;
+	bool over, mine, more = false;
 
 	spin_lock_bh(&lane->rx_lock);
+	mine = lane->rx_up && !READ_ONCE(lane->polled);
 	over = now >= lane_spins_until(lane);
 	/* Who had no processor to spin on, or was not the first, has learnt nothing. */
-	if (over && lane->spin == ROPCIE_SPIN_ON && !lane->polled &&
-	    lane->policy.last < start) {
+	if (mine && over && lane->spin == ROPCIE_SPIN_ON && lane->policy.last < start) {
 		ropcie_trial_end(&lane->spins, false);
 		lane->spins_unpaid++;
 	}
 	WRITE_ONCE(lane->spin, over ? ROPCIE_SPIN_NONE : ROPCIE_SPIN_WANTED);
-	if (lane->rx_up && !lane->polled) {
+	if (mine) {
 		more = ropcie_lane_peek(&lane->rx);
 		if (!more && !lane->armed) {
 			ropcie_lane_ask_doorbell(lane);
@@ -150,7 +160,7 @@ static void lane_spin(struct ropcie_lane *lane)
 	now = start;
 	until = lane_begin_spin(lane, now);
 	while (now < min(until, start + ROPCIE_SPIN_PAUSE_NS) &&
-	       !need_resched() && !READ_ONCE(lane->polled)) {
+	       !lane_spin_in_the_way() && !READ_ONCE(lane->polled)) {
 		cpu_relax();
 		if (lane_has_records(lane))
 			until = lane_spin_pays(lane);
@@ -213,7 +223,7 @@ static long lane_before_sleep(struct ropcie_lane *lane)
 	spin_lock_bh(&lane->rx_lock);
 	if (!lane->rx_up) {
 		timeout = MAX_SCHEDULE_TIMEOUT;
-	} else if (lane->polled && lane_polls_go_on(lane)) {
+	} else if (READ_ONCE(lane->polled) && lane_polls_go_on(lane)) {
 		timeout = ROPCIE_WATCH_JIFFIES;
 	} else {
 		WRITE_ONCE(lane->polled, false);
@@ -279,7 +289,7 @@ static void lane_watch(struct ropcie_lane *lane)
 			looks = look;
 	}
 	spin_lock_bh(&lane->rx_lock);
-	if ((looks == 1 || lane->polled) &&
+	if ((looks == 1 || READ_ONCE(lane->polled)) &&
 	    ropcie_poller_watched(&lane->poller, looks, ktime_get_coarse_ns()))
 		WRITE_ONCE(lane->polled, false);
 	spin_unlock_bh(&lane->rx_lock);
@@ -307,7 +317,7 @@ static bool lane_answer_bell(struct ropcie_lane *lane)
 		return false;
 	/* The peer rings once for each time that it is asked. */
 	lane->armed = false;
-	if (lane->polled)
+	if (READ_ONCE(lane->polled))
 		return false;
 	lane_receive(lane);
 	if (!lane->rx_up)
@@ -459,7 +469,7 @@ static u32 lane_try_drain(struct ropcie_lane *lane)
 	    ropcie_poller_may_take(&lane->poller, ktime_get_coarse_ns())) {
 		ropcie_lane_refuse_doorbell(lane);
 		/* The thread has to watch from now on if the polls go on. */
-		if (!lane->polled)
+		if (!READ_ONCE(lane->polled))
 			ropcie_lane_kick(lane);
 		WRITE_ONCE(lane->polled, true);
 	}
