@@ -43,7 +43,9 @@ class Domain {
         break;
       }
     }
-    ibv_free_device_list(list);
+    if (list != nullptr) {
+      ibv_free_device_list(list);
+    }
     if (context_ != nullptr) {
       pd_.reset(ibv_alloc_pd(context_.get()));
     }

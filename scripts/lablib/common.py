@@ -7,6 +7,8 @@ Knows nothing of guests, kernels or links.
 import argparse
 import os
 import sys
+import tempfile
+import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
@@ -35,4 +37,16 @@ def cache_dir(*parts):
         os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise LabError(f"cannot create the cache directory {path}: {error.strerror}") from error
+    return path
+
+
+def results_dir(given, kind):
+    """A directory for results that can be written to: GIVEN, or a new one in build/KIND."""
+    path = os.path.abspath(given or os.path.join(TOP, "build", kind, time.strftime("%Y%m%d-%H%M%S")))
+    try:
+        os.makedirs(path, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path):
+            pass
+    except OSError as error:
+        raise LabError(f"cannot write to {path}: {error.strerror}; --out names another place") from error
     return path
