@@ -2,7 +2,6 @@
 """scripts/test from its options to its last line and exit status."""
 
 import argparse
-import concurrent.futures
 import os
 import signal
 import sys
@@ -100,26 +99,13 @@ def _timed(suite, runner):
 
 
 def run_all(chosen, runner_of):
-    """Rows of the table; of pairs of a suite and a pattern, RUNNER_OF makes runners.
-
-    Guests wait much of their time: a suite that is marked as idle runs beside them.
-    """
-    rows, idle = [], []
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        try:
-            for suite, pattern in chosen:
-                runner = runner_of(suite, pattern)
-                _say(f"{suite.name}: started")
-                if suite.idle:
-                    idle.append((runner, pool.submit(_timed, suite, runner)))
-                else:
-                    rows.append(_timed(suite, runner))
-            return rows + [row.result() for _, row in idle]
-        except BaseException:
-            for runner, row in idle:
-                row.cancel()
-                runner.kill()
-            raise
+    """Rows of the table; of pairs of a suite and a pattern, RUNNER_OF makes runners."""
+    rows = []
+    for suite, pattern in chosen:
+        runner = runner_of(suite, pattern)
+        _say(f"{suite.name}: started")
+        rows.append(_timed(suite, runner))
+    return rows
 
 
 def _table(rows):
@@ -147,7 +133,7 @@ def main(argv):
         signal.signal(signum, lambda *_: sys.exit(130))
 
     def runner_of(suite, pattern):
-        return Runner(log_dir, opts.quick, opts.kernel, pattern, _say, suite.idle)
+        return Runner(log_dir, opts.quick, opts.kernel, pattern, _say)
 
     try:
         rows = run_all(_chosen(opts), runner_of)

@@ -24,17 +24,15 @@ class Runner:
     """What a suite runs its commands with.
 
     quick: run what takes little time only; kernel: guests' kernel instead of
-    the suite's own, or None; pattern: names of the guest tests to run; idle: commands
-    have what time others leave the processors idle.
+    the suite's own, or None; pattern: names of the guest tests to run.
     """
 
-    def __init__(self, log_dir, quick, kernel, pattern, report, idle=False):
+    def __init__(self, log_dir, quick, kernel, pattern, report):
         self.log_dir = log_dir
         self.quick = quick
         self.kernel = kernel
         self._pattern = pattern
         self._report = report
-        self._prefix = ["nice", "-n", "19"] if idle else []
         self._children = set()
 
     def wants(self, name):
@@ -50,7 +48,7 @@ class Runner:
         end = time.monotonic() + timeout
         status = None
         with open(log, "wb") as out:
-            child = procs.spawn([*self._prefix, *argv], stdout=out, stderr=subprocess.STDOUT, cwd=TOP)
+            child = procs.spawn(argv, stdout=out, stderr=subprocess.STDOUT, cwd=TOP)
             self._children.add(child)
             try:
                 while status is None:

@@ -37,7 +37,6 @@ class Suite:
     run: Callable
     quick: bool = False
     long: bool = False  # only when it is named
-    idle: bool = False  # in the time that those behind it leave the processors idle
     tests: Callable = None  # the guest tests that it has, if it is of those
 
 
@@ -230,13 +229,13 @@ SUITES = (
     Suite("tsan", _sanitized("tsan", "thread")),
     Suite("fuzz", _sanitized("fuzz", "fuzzer-no-link;address;undefined",
                              "-DCMAKE_C_COMPILER=clang", "-DCMAKE_CXX_COMPILER=clang++")),
-    Suite("tidy", _lint("tidy"), idle=True),
     Suite("lab", _lab),
     Suite("gate", _gate),
     _guest_suite("guests", "6.1", _short, quick=True),
     _guest_suite(f"guests-{OTHER_SERIES}", OTHER_SERIES, _for_all_kernels),
     _guest_suite("guests-long", "6.1", _long, long=True),
     _guest_suite("guests-zoo", "6.1", guests.on_families, long=True),
+    Suite("tidy", _lint("tidy"), long=True),
     Suite("sim-nightly", _sim_nightly, long=True),
     Suite("mutation", _mutation, long=True),
 )

@@ -3,7 +3,7 @@
 # lab: --nodes 2 -- 1 cable asleep modules unbind unmapped
 # lab: --nodes 2 -- 1 doorbells
 # lab-long: --nodes 2 --smp 2 -- 1 processors
-# lab: --nodes 2 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 1 pause
+# lab-long: --nodes 2 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 1 pause
 # lab-long: --nodes 2 --timeout 28800 -- 20
 # lab-long: --nodes 2 --smp 2 --timeout 7200 -- 20 processors
 # lab-long: --nodes 2 --timeout 14400 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 20 pause pause_ulps

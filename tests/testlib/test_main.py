@@ -4,7 +4,6 @@
 import os
 import sys
 import tempfile
-import time
 import unittest
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -23,41 +22,30 @@ class RunAll(unittest.TestCase):
         self.addCleanup(logs.cleanup)
         self.logs = logs.name
 
-    def runner(self, suite, pattern):
-        return Runner(self.logs, False, None, pattern, print, suite.idle)
+    def runner(self, _, pattern):
+        return Runner(self.logs, False, None, pattern, print)
 
-    def suite(self, name, script, idle=False):
+    def suite(self, name, script):
         def run(runner):
-            status, self.output[name] = runner.command(name, ["sh", "-c", script], 60)
-            return of_status(name, status)
+            return of_status(name, runner.command(name, ["sh", "-c", script], 60)[0])
 
-        return Suite(name, run, idle=idle)
+        return Suite(name, run)
 
     def run_all(self, *suites):
-        self.output = {}
         return run_all([(suite, "*") for suite in suites], self.runner)
 
-    def test_an_idle_one_runs_beside_those_behind_it(self):
+    def test_they_run_in_order_and_go_on_after_a_failure(self):
         mark = os.path.join(self.logs, "mark")
-        rows = self.run_all(self.suite("idle", f"until [ -e {mark} ]; do sleep 0.1; done; nice", idle=True),
-                            self.suite("other", f"touch {mark}; nice"))
-        self.assertEqual([suite.name for suite, _, _ in rows], ["other", "idle"])
-        self.assertEqual([part.failed for _, part, _ in rows], [0, 0])
-        self.assertEqual(self.output["idle"], "19\n")
+        rows = self.run_all(self.suite("first", f"touch {mark}; exit 1"), self.suite("second", f"test -e {mark}"))
+        self.assertEqual([suite.name for suite, _, _ in rows], ["first", "second"])
+        self.assertEqual([part.failed for _, part, _ in rows], [1, 0])
 
-    def test_a_failure_of_an_idle_one_counts(self):
-        rows = self.run_all(self.suite("idle", "exit 1", idle=True))
-        self.assertEqual([part.failed for _, part, _ in rows], [1])
+    def test_what_goes_wrong_in_a_suite_is_a_failure(self):
+        def broken(_):
+            raise OSError("no disk")
 
-    def test_an_interrupt_ends_an_idle_one(self):
-        def interrupted(_):
-            time.sleep(0.3)
-            raise KeyboardInterrupt
-
-        begin = time.monotonic()
-        with self.assertRaises(KeyboardInterrupt):
-            self.run_all(self.suite("idle", "sleep 60", idle=True), Suite("other", interrupted))
-        self.assertLess(time.monotonic() - begin, 30)
+        rows = self.run_all(Suite("broken", broken))
+        self.assertEqual([part.failures for _, part, _ in rows], [["OSError: no disk"]])
 
 
 if __name__ == "__main__":
