@@ -40,7 +40,7 @@ def cache_dir(*parts):
     return path
 
 
-def results_dir(given, kind):
+def results_dir(given, kind, option="--out"):
     """A directory for results that can be written to: GIVEN, or a new one in build/KIND."""
     path = os.path.abspath(given or os.path.join(TOP, "build", kind, time.strftime("%Y%m%d-%H%M%S")))
     try:
@@ -48,5 +48,5 @@ def results_dir(given, kind):
         with tempfile.TemporaryDirectory(dir=path):
             pass
     except OSError as error:
-        raise LabError(f"cannot write to {path}: {error.strerror}; --out names another place") from error
+        raise LabError(f"cannot write to {path}: {error.strerror}; {option} names another place") from error
     return path

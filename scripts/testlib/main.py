@@ -2,18 +2,17 @@
 """scripts/test from its options to its last line and exit status."""
 
 import argparse
-import os
 import signal
 import sys
 import time
 
-from lablib.common import LabError, Parser
+from lablib.common import LabError, Parser, results_dir
 from lablib.options import kernel_series
 
 from .guests import find, matches
 from .result import Result
 from .runner import Runner
-from .suites import BUILD, SUITES
+from .suites import SUITES
 
 EPILOG = """\
 A SUITE is a name that --list shows; guests:NAME is one guest test (a pattern
@@ -69,15 +68,6 @@ def _list():
                 print(f"  {suite.name}{'-long' if test.long else ''}:{test.name}{_mark(test)}")
 
 
-def _log_dir(opts):
-    path = opts.log_dir or os.path.join(BUILD, "test-logs", time.strftime("%Y%m%d-%H%M%S"))
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise LabError(f"cannot create {path}: {error.strerror}; --log-dir names another place") from error
-    return os.path.abspath(path)
-
-
 def _say(text):
     print(text, flush=True)
 
@@ -125,7 +115,7 @@ def main(argv):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             _list()
             return 0
-        log_dir = _log_dir(opts)
+        log_dir = results_dir(opts.log_dir, "test-logs", "--log-dir")
     except LabError as error:
         _say(f"test: {error}")
         return 2

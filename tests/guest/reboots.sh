@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # lab: --nodes 2 --timeout 1200 -- 1 kill
-# lab-long: --nodes 2 --module-params ntb_hw_ivshmem:family=intel3 --timeout 1200 -- 1 orderly
+# lab-long: --nodes 2 --module-params ntb_hw_ivshmem:family=intel3 -- 1 orderly
 # lab-long: --nodes 3 --timeout 28800 -- 20
 # lab-long: --nodes 2 --module-params 'ropcie_ntb_if:heartbeat_limit_ms=240000 ntb_hw_ivshmem:timeout_ms=240000' --timeout 1200 -- 2 kill crash
 # lab-alone: yes
