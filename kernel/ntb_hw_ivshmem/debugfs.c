@@ -3,7 +3,8 @@
  * /sys/kernel/debug/ntb_hw_ivshmem/<PCI address>/:
  *   info  what this port knows of itself and its peers
  *   link  write "down" to pull the cable, "dead" to stop this port's heartbeat,
- *	   as a killed guest's stops, "up" to end either
+ *	   as a killed guest's stops, "up" to end either; "blip" for a link that is
+ *	   down for less time than it takes to look
  *   doorbells  write "lose N", "delay MS", "double" or "spurious MS" to spoil
  *	   them, "normal" to end that
  */
@@ -119,6 +120,10 @@ static ssize_t ivntb_link_write(struct file *file, const char __user *ubuf,
 		return -EINVAL;
 	if (copy_from_user(word, ubuf, size))
 		return -EFAULT;
+	if (sysfs_streq(word, "blip")) {
+		ivntb_link_blip(ndev);
+		return size;
+	}
 	cable = sysfs_match_string(ivntb_cable_names, word);
 	if (cable < 0)
 		return cable;

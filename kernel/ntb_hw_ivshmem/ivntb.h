@@ -349,6 +349,7 @@ void ivntb_link_start(struct ivntb_dev *ndev);
 void ivntb_link_stop(struct ivntb_dev *ndev);
 void ivntb_link_irq(struct ivntb_dev *ndev);
 void ivntb_link_cable(struct ivntb_dev *ndev, enum ivntb_cable cable);
+void ivntb_link_blip(struct ivntb_dev *ndev);
 void ivntb_link_work(struct work_struct *work);
 void ivntb_beat_timer(struct timer_list *timer);
 u64 ivntb_link_is_up(struct ntb_dev *ntb, enum ntb_speed *speed,

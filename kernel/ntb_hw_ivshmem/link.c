@@ -325,6 +325,29 @@ void ivntb_link_cable(struct ivntb_dev *ndev, enum ivntb_cable cable)
 	spin_unlock_irqrestore(&ndev->link_lock, flags);
 }
 
+/*
+ * The link is down, and up again before the client's threads could look: its events
+ * alone tell. Nothing else changes; on one processor, none of them runs in between.
+ */
+void ivntb_link_blip(struct ivntb_dev *ndev)
+{
+	unsigned long flags;
+	int pidx;
+
+	preempt_disable();
+	spin_lock_irqsave(&ndev->link_lock, flags);
+	WRITE_ONCE(ndev->link_up, 0);
+	spin_unlock_irqrestore(&ndev->link_lock, flags);
+	ntb_link_event(&ndev->ntb);
+	spin_lock_irqsave(&ndev->link_lock, flags);
+	for (pidx = 0; pidx < ndev->peer_count; pidx++)
+		if (ndev->peers[pidx].state == IVNTB_UP)
+			WRITE_ONCE(ndev->link_up, ndev->link_up | BIT_ULL(pidx));
+	spin_unlock_irqrestore(&ndev->link_lock, flags);
+	ntb_link_event(&ndev->ntb);
+	preempt_enable();
+}
+
 u64 ivntb_link_is_up(struct ntb_dev *ntb, enum ntb_speed *speed,
 		     enum ntb_width *width)
 {

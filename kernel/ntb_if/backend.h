@@ -13,7 +13,8 @@
  * @start: begin to listen to the links; from here on the backend may call
  *	ropcie_peer_kick() and ropcie_lane_doorbell()
  * @stop: end that; no such call is running when it returns
- * @link_up: the hardware says that the link to this peer works
+ * @link_up: the hardware says that the link to this peer works, and has not said
+ *	since the last call that it does not
  * @open: make the inbound window (peer->in, peer->in_size) and map the
  *	outbound one (peer->out, ...), if that has not been done yet; find out
  *	whether the peer can be shown all memory (peer->shows_memory). Return: 0,

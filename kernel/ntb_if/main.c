@@ -6,6 +6,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/log2.h>
 #include <linux/module.h>
 
 #include <asm/cpufeature.h>
@@ -18,7 +19,7 @@ MODULE_PARM_DESC(lanes, "lanes to each peer, 1 to 8 (default: at most 2, as ther
 
 unsigned int ropcie_window_kib = 4096;
 module_param_named(window_kib, ropcie_window_kib, uint, 0444);
-MODULE_PARM_DESC(window_kib, "inbound memory for each peer, 256 to 65536 KiB; halved while it can not be had (default 4096)");
+MODULE_PARM_DESC(window_kib, "inbound memory for each peer, a power of two from 256 to 65536 KiB; halved while it can not be had (default 4096)");
 
 unsigned int ropcie_heartbeat_ms = 100;
 module_param_named(heartbeat_ms, ropcie_heartbeat_ms, uint, 0444);
@@ -149,9 +150,11 @@ static int check_parameters(void)
 		pr_err("lanes is at most %d\n", ROPCIE_MAX_LANES);
 		return -EINVAL;
 	}
-	if (ropcie_window_kib < 256 ||
+	/* Some bridges (Switchtec) translate the low bits of a power of two only. */
+	if (ropcie_window_kib < 256 || !is_power_of_2(ropcie_window_kib) ||
 	    ropcie_window_kib > ROPCIE_WINDOW_MAX / 1024) {
-		pr_err("window_kib is 256 to %u\n", ROPCIE_WINDOW_MAX / 1024);
+		pr_err("window_kib is a power of two from 256 to %u\n",
+		       ROPCIE_WINDOW_MAX / 1024);
 		return -EINVAL;
 	}
 	if (!ropcie_heartbeat_ms || ropcie_heartbeat_ms > 10000 ||

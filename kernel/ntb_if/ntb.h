@@ -47,6 +47,7 @@ enum {
  * @told: it has been told that this node is down
  * @answers: looks since then that would have seen its answer
  * @looks: looks since then, or without
+ * @was_down: an event has found its link down since it was last looked at
  * @msg: words as the peer's messages have brought them; written by events,
  *	which ntb.ko serialises
  * @msg_low: low halves of words whose high halves have yet to come
@@ -73,6 +74,7 @@ struct ropcie_ntb_peer {
 	bool told;
 	u32 answers;
 	u32 looks;
+	u32 was_down;
 	u32 msg[ROPCIE_NTB_WORDS];
 	u16 msg_low[ROPCIE_NTB_WORDS];
 };

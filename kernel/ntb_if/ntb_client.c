@@ -101,10 +101,15 @@ static void ntb_notify(struct ropcie_peer *peer)
 static void event_link(void *ctx)
 {
 	struct ropcie_ntb *port = ctx;
+	u64 up = ntb_link_is_up(port->ntb, NULL, NULL);
 	u32 i;
 
-	for (i = 0; i < port->npeers; i++)
+	for (i = 0; i < port->npeers; i++) {
+		/* It may be up again before anybody looks, and have lost stores. */
+		if (!(up & BIT_ULL(port->peer[i].pidx)))
+			WRITE_ONCE(port->peer[i].was_down, 1);
 		ropcie_peer_kick(port->adapter->peer[1 + i]);
+	}
 }
 
 /* A lane that holds records is woken too: not all hardware names its bits. */
@@ -226,6 +231,8 @@ static bool ntb_link_up(struct ropcie_peer *peer)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 
+	if (xchg(&np->was_down, 0))
+		return false;
 	return ntb_link_is_up(np->port->ntb, NULL, NULL) & BIT_ULL(np->pidx);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# lab: --nodes 2 -- 1 cable asleep modules unbind unmapped
+# lab: --nodes 2 -- 1 cable blip asleep modules unbind unmapped
 # lab: --nodes 2 -- 1 doorbells
 # lab-long: --nodes 2 --smp 2 -- 1 processors
 # lab-long: --nodes 2 --module-params 'ntb_hw_ivshmem:timeout_ms=60000' -- 1 pause
@@ -15,6 +15,7 @@
 # afterwards new queue pairs work without reloading anything. What is no loss, such as a
 # short silence or frozen processes, is not seen at all. The ways:
 #   cable       the cable is pulled
+#   blip        the link is up again before anybody has looked at it
 #   asleep      a device is suspended, as with its machine, and resumed
 #   silence     a port falls silent, for longer than is forgiven, and for less
 #   pause       a whole node stands still, for longer and for less; the emulated NTB is
@@ -45,11 +46,16 @@
 
 turns=${1:-20}
 ways=("${@:2}")
-[ $# -ge 2 ] || ways=(cable asleep silence tcp nvme modules unbind unmapped freezer doorbells)
+[ $# -ge 2 ] || ways=(cable blip asleep silence tcp nvme modules unbind unmapped freezer doorbells)
 
 cable() {
 	lose down 0.3 "$turns"
 	expect_placed
+}
+
+blip() {
+	lose blip 0 "$turns" 1
+	lose blip 0 "$turns" 2
 }
 
 # with_ktest COMMAND...: with what lets a device sleep.

@@ -50,6 +50,13 @@ stop() {
 	together
 }
 
+# refused PARAMETER-OF-NTB_IF...: it does not load, and the kernel log says why.
+refused() {
+	dmesg -C
+	! insmod "$MODDIR"/*/ropcie_ntb_if.ko "$@" 2>/dev/null || fail "$* is accepted"
+	hears "${1%%=*} is" || fail "$*: the kernel log does not say what is allowed"
+}
+
 # variant NAME [PARAMETER-OF-THE-HARDWARE...]
 variant() {
 	echo "$1:"
@@ -85,6 +92,10 @@ cut_and_mend() {
 }
 
 if [ "$NODES" = 1 ]; then
+	for params in window_kib=128 window_kib=1536 window_kib=131072 lanes=1000 heartbeat_ms=0 loopback=17; do
+		refused "$params"
+	done
+	pass "parameters out of range are refused"
 	start 2 loopback=1
 	test_all traffic
 	test_all pings

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* RDMA_DRIVER_UNKNOWN: what the kernel driver says that it is. */
 #define ROPCIE_DRIVER_ID 0
@@ -171,6 +172,7 @@ static struct ropcie_context *new_context(struct ibv_device *device, int cmd_fd)
 
 	if (!fits_library()) {
 		fprintf(stderr, "libropcie fits another libibverbs: build and install it again\n");
+		close(cmd_fd);
 		errno = EPROTO;
 		return NULL;
 	}
