@@ -101,11 +101,20 @@ static void want_receives(struct ropcie_qp *qp)
 			       qp->rsp.starved || qp->state == IB_QPS_ERR);
 }
 
-/* There are receives again for a peer that was refused for want of one. */
+/* A peer that was refused for want of a receive waits for one: is it there? */
 static void replenish(struct ropcie_qp *qp)
 {
 	/* Who was refused for a shared queue tries again when it is time. */
-	if (!promises_receives(qp) || !credits(qp))
+	if (!promises_receives(qp))
+		return;
+	want_receives(qp);
+	/*
+	 * Receives posted since they were counted must not wait for the next
+	 * request. Pairs with the barrier in ropcie_post_recv(), and with the
+	 * process's.
+	 */
+	smp_mb();
+	if (!credits(qp))
 		return;
 	ropcie_rsp_replenished(&qp->rsp);
 	want_receives(qp);
@@ -149,15 +158,10 @@ static bool answer_loop(struct ropcie_qp *qp, u32 budget, bool *denied)
 			continue;
 		if (hdr.syndrome == ROPCIE_RNR_NAK && qp->ibqp.recv_cq)
 			ropcie_cq_hurry(to_rcq(qp->ibqp.recv_cq));
-		want_receives(qp);
-		if (!qp->rsp.starved)
+		if (!qp->rsp.starved) {
+			want_receives(qp);
 			return false;
-		/*
-		 * Receives posted since they were counted must not wait for
-		 * the next request. Pairs with the barrier in
-		 * ropcie_post_recv(), and with the process's.
-		 */
-		smp_mb();
+		}
 		replenish(qp);
 	}
 	return false;

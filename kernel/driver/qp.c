@@ -642,7 +642,7 @@ static int enter_state(struct ropcie_qp *qp, const struct ib_qp_attr *attr,
 	} else {
 		WRITE_ONCE(qp->state, next);
 		if (!ropcie_is_ud(qp) && qp->connected &&
-		    !ropcie_peer_is_up(qp->tx.peer))
+		    !ropcie_mq_is_connected(&qp->tx))
 			ropcie_qp_link_lost(qp);
 	}
 out:

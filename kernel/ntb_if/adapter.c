@@ -299,12 +299,6 @@ bool ropcie_peer_is_self(const struct ropcie_peer *peer)
 }
 EXPORT_SYMBOL_GPL(ropcie_peer_is_self);
 
-bool ropcie_peer_is_up(const struct ropcie_peer *peer)
-{
-	return smp_load_acquire(&peer->up); /* before its identity */
-}
-EXPORT_SYMBOL_GPL(ropcie_peer_is_up);
-
 bool ropcie_peer_is_near(const struct ropcie_peer *peer)
 {
 	return READ_ONCE(peer->twin);

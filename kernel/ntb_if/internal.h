@@ -140,6 +140,7 @@ struct ropcie_lane {
  * @twin: where both ends are in this kernel, what the other end calls this node; of
  *	the own node itself; else NULL. Stays as long as any lane is up
  * @up: announced to the user and not taken back
+ * @links: how often it was
  * @nlanes: lanes that both sides have; queues are spread over them
  * @lanes_set: lanes are set up (some time before @up)
  * @mac: its hardware address
@@ -174,6 +175,7 @@ struct ropcie_peer {
 	bool self;
 	struct ropcie_peer *twin;
 	bool up;
+	u32 links;
 	u32 nlanes;
 	bool lanes_set;
 	u8 mac[ETH_ALEN];
@@ -303,6 +305,11 @@ int ropcie_peer_start_self(struct ropcie_peer *peer);
 void ropcie_peer_stop_self(struct ropcie_peer *peer);
 void ropcie_peer_kick(struct ropcie_peer *peer);
 void ropcie_peer_fail(struct ropcie_peer *peer, int error);
+
+static inline bool ropcie_peer_is_up(const struct ropcie_peer *peer)
+{
+	return smp_load_acquire(&peer->up); /* before its identity */
+}
 
 /* lane.c */
 void ropcie_lane_init(struct ropcie_lane *lane, struct ropcie_peer *peer,

@@ -58,10 +58,13 @@ int ropcie_mq_connect(struct ropcie_adapter *a, const u8 *mac, u32 key,
 
 	for (i = 0; i < a->npeers; i++) {
 		struct ropcie_peer *peer = a->peer[i];
+		/* Before all else is looked at, which may be of a later one. */
+		u32 link = smp_load_acquire(&peer->links);
 
 		if (ropcie_peer_is_up(peer) &&
 		    ether_addr_equal_unaligned(mac, peer->mac)) {
 			ropcie_mq_to_peer(peer, key, tx);
+			tx->link = link;
 			return 0;
 		}
 	}
@@ -76,6 +79,13 @@ void ropcie_mq_disconnect(struct ropcie_mq_tx *tx)
 	tx->peer = NULL;
 }
 EXPORT_SYMBOL_GPL(ropcie_mq_disconnect);
+
+bool ropcie_mq_is_connected(const struct ropcie_mq_tx *tx)
+{
+	return ropcie_peer_is_up(tx->peer) &&
+	       READ_ONCE(tx->peer->links) == tx->link;
+}
+EXPORT_SYMBOL_GPL(ropcie_mq_is_connected);
 
 int ropcie_mq_send(struct ropcie_mq_tx *tx, const struct ropcie_hdr *hdr,
 		   const struct ropcie_vec *vec, u32 nvec)

@@ -54,10 +54,12 @@ struct ropcie_mq {
  * struct ropcie_mq_tx - where a message queue sends to
  * @peer: the node; holds a reference (ropcie_mq_connect())
  * @lane: lane number, chosen by the connecting QP number
+ * @link: which of the links to that node it is, one after the other (ropcie_mq_connect())
  */
 struct ropcie_mq_tx {
 	struct ropcie_peer *peer;
 	u32 lane;
+	u32 link;
 };
 
 /**
@@ -172,6 +174,8 @@ void ropcie_mq_close(struct ropcie_adapter *a, struct ropcie_mq *mq);
 int ropcie_mq_connect(struct ropcie_adapter *a, const u8 *mac, u32 key,
 		      struct ropcie_mq_tx *tx);
 void ropcie_mq_disconnect(struct ropcie_mq_tx *tx);
+/* Is the link up over which ropcie_mq_connect() has connected it? It may be a later one. */
+bool ropcie_mq_is_connected(const struct ropcie_mq_tx *tx);
 
 /**
  * ropcie_mq_send() - vectored send of one record
@@ -357,7 +361,6 @@ const u8 *ropcie_peer_mac(const struct ropcie_peer *peer);
 /* Below ropcie_adapter_num_peers(); that of the own node means nothing. */
 u32 ropcie_peer_index(const struct ropcie_peer *peer);
 bool ropcie_peer_is_self(const struct ropcie_peer *peer);
-bool ropcie_peer_is_up(const struct ropcie_peer *peer);
 /* Are both ends in this kernel? Then records may go past the lanes, with one copy. */
 bool ropcie_peer_is_near(const struct ropcie_peer *peer);
 

@@ -192,6 +192,7 @@ static bool peer_mac_taken(struct ropcie_peer *peer, const u8 *mac)
 /* From here on it can be found by its address. */
 static void peer_accept(struct ropcie_peer *peer)
 {
+	WRITE_ONCE(peer->links, peer->links + 1);
 	smp_store_release(&peer->up, true); /* after its identity */
 }
 
