@@ -304,7 +304,7 @@ int ropcie_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 
 	/*
 	 * Only a responder that refused a request for want of one, or a QP in
-	 * ERR, needs to be run. Pairs with the barrier in ropcie_qp_answer().
+	 * ERR, needs to be run. Pairs with the barrier in answer.c, replenish().
 	 */
 	smp_mb();
 	if (READ_ONCE(qp->rsp.starved) || READ_ONCE(qp->state) == IB_QPS_ERR)

@@ -120,7 +120,7 @@ static ssize_t ivntb_link_write(struct file *file, const char __user *ubuf,
 		return -EINVAL;
 	if (copy_from_user(word, ubuf, size))
 		return -EFAULT;
-	if (sysfs_streq(word, "blip")) {
+	if (sysfs_streq(word, "blip") && !IS_ENABLED(CONFIG_PREEMPT_RT)) {
 		ivntb_link_blip(ndev);
 		return size;
 	}

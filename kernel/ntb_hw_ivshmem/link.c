@@ -185,7 +185,7 @@ static void ivntb_poll_peer(struct ivntb_dev *ndev, struct ivntb_peer *peer)
 }
 
 /*
- * The only place that calls the client about the link, and the only one that
+ * Calls the client about what has become of the link, and is the only place that
  * lets a peer's hold begin: after the client has been told.
  */
 void ivntb_link_work(struct work_struct *work)
@@ -328,6 +328,7 @@ void ivntb_link_cable(struct ivntb_dev *ndev, enum ivntb_cable cable)
 /*
  * The link is down, and up again before the client's threads could look: its events
  * alone tell. Nothing else changes; on one processor, none of them runs in between.
+ * Not for PREEMPT_RT, whose locks sleep.
  */
 void ivntb_link_blip(struct ivntb_dev *ndev)
 {

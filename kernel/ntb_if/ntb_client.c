@@ -231,8 +231,11 @@ static bool ntb_link_up(struct ropcie_peer *peer)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 
-	if (xchg(&np->was_down, 0))
+	if (xchg(&np->was_down, 0)) {
+		/* Both events may have been before this look. */
+		ropcie_peer_kick(peer);
 		return false;
+	}
 	return ntb_link_is_up(np->port->ntb, NULL, NULL) & BIT_ULL(np->pidx);
 }
 

@@ -239,6 +239,11 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 
 	if (peer->in)
 		return 0;
+	/*
+	 * What some drivers let a window show (Switchtec's max_mw_size) only its sender
+	 * sees. It is most likely the same at both ends.
+	 */
+	want = min(want, peer->out_size);
 	do {
 		/* Anew each time: some hardware takes it for a request. */
 		if (ntb_mw_get_align(np->port->ntb, np->pidx, in_window(np),

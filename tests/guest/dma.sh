@@ -204,8 +204,13 @@ get_stuck() {
 		dmesg -C
 		fallbacks=$(counted dma_fallbacks)
 		meet
-		[ "$NODE" != "$1" ] || ! given_up || touch "$early"
-		[ "$NODE" != "$1" ] || echo 1 >$dummy/stuck
+		if [ "$NODE" != "$1" ]; then
+			: # it waits
+		elif given_up; then
+			touch "$early"
+		else
+			echo 1 >$dummy/stuck
+		fi
 		meet
 		[ -e "$early" ] || break
 		kill_hog || true # its peer may have been killed first
