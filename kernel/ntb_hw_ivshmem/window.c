@@ -93,7 +93,26 @@ int ivntb_mw_count(struct ntb_dev *ntb, int pidx)
 
 	if (pidx < 0 || pidx >= ndev->peer_count)
 		return -EINVAL;
-	return ivntb_windows_per_peer(ndev);
+	return ivntb_windows_per_peer(ndev) *
+	       (ivntb_is(ndev, IVNTB_SENDER_TRANSLATES) ? ndev->peer_count : 1);
+}
+
+/*
+ * Where the sender translates, inbound windows are the peer's outbound ones, as the peer
+ * counts them, and only some lead here. Sets @widx to which of those it is, or would be.
+ * Return: it leads here.
+ */
+static bool ivntb_leads_here(struct ivntb_dev *ndev, int pidx, int *widx)
+{
+	int count = ivntb_windows_per_peer(ndev), index = *widx;
+
+	if (!ivntb_is(ndev, IVNTB_SENDER_TRANSLATES) || pidx < 0 ||
+	    pidx >= ndev->peer_count || index < 0 ||
+	    index >= ivntb_mw_count(&ndev->ntb, pidx))
+		return true;
+	*widx = index % count;
+	return index / count == ivntb_port_to_peer(ndev->peers[pidx].port,
+						   ndev->port);
 }
 
 int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
@@ -101,6 +120,7 @@ int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
 		       resource_size_t *size_max)
 {
 	struct ivntb_dev *ndev = ivntb_ndev(ntb);
+	bool leads_here = ivntb_leads_here(ndev, pidx, &widx);
 	struct ivntb_window *window = ivntb_window_get(ndev, pidx, widx);
 	struct task_struct *task;
 	unsigned long flags;
@@ -116,7 +136,8 @@ int ivntb_mw_get_align(struct ntb_dev *ntb, int pidx, int widx,
 	}
 	if (!window)
 		return -EINVAL;
-	task = get_task_struct(current);
+	/* Of one that leads elsewhere nothing is allocated here. */
+	task = leads_here ? get_task_struct(current) : NULL;
 	spin_lock_irqsave(&ndev->mw_lock, flags);
 	swap(ndev->mw_task, task);
 	ndev->mw_hint = window;

@@ -33,9 +33,15 @@ static int out_window(const struct ropcie_ntb_peer *np)
 	return np->pidx * max(1, count / (int)np->port->npeers);
 }
 
+/* Where the sender translates, it is one of the peer's, as the peer counts them. */
 static int in_window(const struct ropcie_ntb_peer *np)
 {
-	return 0;
+	int count;
+
+	if (!np->port->sender_translates)
+		return 0;
+	count = ntb_mw_count(np->port->ntb, np->pidx);
+	return np->own_slot * max(1, count / (int)np->port->npeers);
 }
 
 /* The last window to the peer, which may show its memory; or that of the lanes. */
