@@ -4,10 +4,12 @@
 Puts the parts together: packages, kernel, modules, link, nodes, verdict.
 """
 
+import glob
 import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -44,6 +46,20 @@ def _cmake(build_dir, targets):
         procs.step(["cmake", "-S", TOP, "-B", build_dir], log, "configuring user space",
                    f"see the reason, and remove {build_dir} if it is of another set-up")
     procs.step(["cmake", "--build", build_dir, "--target", *targets], log, "building user space")
+
+
+def check_module_params(params, moddir, kernel_modules):
+    """Refuses what insmod would take without a word: a module that is not there, or a parameter."""
+    for module, setting in params:
+        files = (glob.glob(os.path.join(moddir, "*", f"{module}.ko"))
+                 or glob.glob(os.path.join(kernel_modules, "**", module.replace("_", "[-_]") + ".ko*"),
+                              recursive=True))
+        if not files:
+            raise LabError(f"--module-params: there is no module {module}")
+        known = subprocess.run(["modinfo", "-F", "parm", files[0]], capture_output=True, text=True, check=False)
+        name = setting.partition("=")[0]
+        if name not in (line.partition(":")[0] for line in known.stdout.splitlines()):
+            raise LabError(f"--module-params: {module} has no parameter {name}")
 
 
 def _environment(opts, kernel, moddir):
@@ -112,6 +128,7 @@ def _run(opts, log_dir, run_dir):
     packages.ensure("build", "lab")
     kernel = kernels.find(opts.kernel)
     moddir = _build(opts, kernel)
+    check_module_params(opts.module_params, moddir, kernel.modules)
     with open(os.path.join(log_dir, "env"), "w", encoding="utf-8") as env:
         env.write(_environment(opts, kernel, moddir))
     started = time.monotonic()

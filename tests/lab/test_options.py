@@ -7,7 +7,7 @@ import unittest
 
 from support import LAB
 
-from lablib import options
+from lablib import main, options
 from lablib.common import LabError
 
 SCRIPT = "/etc/passwd"
@@ -41,6 +41,13 @@ class Defaults(unittest.TestCase):
         opts = options.parse(["--module-params", "a:b=1 c:d=2", "--module-params", "a:e=x=y",
                               "run", SCRIPT])
         self.assertEqual(opts.module_params, [("a", "b=1"), ("c", "d=2"), ("a", "e=x=y")])
+
+
+class ModuleParams(unittest.TestCase):
+    def test_no_such_module(self):
+        with tempfile.TemporaryDirectory() as empty, self.assertRaises(LabError) as caught:
+            main.check_module_params([("nonesuch", "a=1")], empty, empty)
+        self.assertEqual(str(caught.exception), "--module-params: there is no module nonesuch")
 
 
 class Refusals(unittest.TestCase):
