@@ -26,30 +26,32 @@
 /* So many without an answer are enough, before it was told and after. */
 #define RELEASE_LOOKS_MOST (5 * RELEASE_LOOKS_PER_HEARTBEAT)
 
+/* Of @count windows to all peers, but one at least. */
+static int windows_per_peer(const struct ropcie_ntb_peer *np, int count)
+{
+	return max(1, count / (int)np->port->npeers);
+}
+
 static int out_window(const struct ropcie_ntb_peer *np)
 {
-	int count = ntb_peer_mw_count(np->port->ntb);
-
-	return np->pidx * max(1, count / (int)np->port->npeers);
+	return np->pidx *
+	       windows_per_peer(np, ntb_peer_mw_count(np->port->ntb));
 }
 
 /* Where the sender translates, it is one of the peer's, as the peer counts them. */
 static int in_window(const struct ropcie_ntb_peer *np)
 {
-	int count;
-
 	if (!np->port->sender_translates)
 		return 0;
-	count = ntb_mw_count(np->port->ntb, np->pidx);
-	return np->own_slot * max(1, count / (int)np->port->npeers);
+	return np->own_slot *
+	       windows_per_peer(np, ntb_mw_count(np->port->ntb, np->pidx));
 }
 
 /* The last window to the peer, which may show its memory; or that of the lanes. */
 static int out_memory(const struct ropcie_ntb_peer *np)
 {
-	int count = ntb_peer_mw_count(np->port->ntb);
-
-	return out_window(np) + max(1, count / (int)np->port->npeers) - 1;
+	return out_window(np) +
+	       windows_per_peer(np, ntb_peer_mw_count(np->port->ntb)) - 1;
 }
 
 static int in_memory(const struct ropcie_ntb_peer *np)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The lab's command line: defaults, and refusals before anything boots."""
 
+import os
 import subprocess
 import tempfile
 import unittest
@@ -48,6 +49,15 @@ class ModuleParams(unittest.TestCase):
         with tempfile.TemporaryDirectory() as empty, self.assertRaises(LabError) as caught:
             main.check_module_params([("nonesuch", "a=1")], empty, empty)
         self.assertEqual(str(caught.exception), "--module-params: there is no module nonesuch")
+
+    def test_no_such_parameter(self):
+        with tempfile.TemporaryDirectory() as top:
+            os.mkdir(os.path.join(top, "ntb_if"))
+            with open(os.path.join(top, "ntb_if", "bare.ko"), "wb"):
+                pass
+            with self.assertRaises(LabError) as caught:
+                main.check_module_params([("bare", "a=1")], top, top)
+        self.assertEqual(str(caught.exception), "--module-params: bare has no parameter a")
 
 
 class Refusals(unittest.TestCase):

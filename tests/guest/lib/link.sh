@@ -25,8 +25,8 @@ silence_ms() {
 exec {never}<> <(:)
 
 # cut_for WORD SECONDS: the cable is pulled (down), this port falls silent (dead), its link
-# is up again before anybody looks (blip), its device sleeps (asleep), or this node does (pause). No program is loaded meanwhile, which
-# takes a busy node longer.
+# is up again before anybody looks (blip), its device sleeps (asleep), or this node does
+# (pause). No program is loaded meanwhile, which takes a busy node longer.
 cut_for() {
 	if [ "$1" = pause ]; then
 		lab-pause "$2" || fail "the lab does not pause"
