@@ -175,8 +175,12 @@ static int __init ropcie_ntb_if_init(void)
 
 	if (ret)
 		return ret;
-	ropcie_link_wq = alloc_workqueue("ropcie_link",
-					 WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	/*
+	 * A busy node is not a dead one: heartbeats do not wait for programs, nor make up
+	 * for time that a host took from a worker.
+	 */
+	ropcie_link_wq = alloc_workqueue("ropcie_link", WQ_UNBOUND | WQ_HIGHPRI |
+					 WQ_MEM_RECLAIM, 0);
 	if (!ropcie_link_wq)
 		return -ENOMEM;
 	ropcie_debugfs_init();
