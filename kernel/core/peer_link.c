@@ -92,13 +92,16 @@ void ropcie_link_init(struct ropcie_peer_link *l,
 }
 
 /* Clear the own words but the heartbeat, which never starts again. */
-static u32 go_down(struct ropcie_peer_link *l, u64 now)
+static u32 go_down(struct ropcie_peer_link *l, enum ropcie_link_loss why,
+		   u64 now)
 {
 	u32 todo = ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY;
 	u32 i;
 
-	if (l->state == ROPCIE_LINK_UP)
+	if (l->state == ROPCIE_LINK_UP) {
 		todo |= ROPCIE_LINK_DO_LOST;
+		l->loss = why;
+	}
 	l->state = ROPCIE_LINK_DOWN;
 	l->peer_epoch = 0;
 	l->hold_until = now + l->hold;
@@ -110,7 +113,7 @@ static u32 go_down(struct ropcie_peer_link *l, u64 now)
 
 u32 ropcie_link_kill(struct ropcie_peer_link *l, u64 now)
 {
-	return go_down(l, now);
+	return go_down(l, ROPCIE_LOSS_KILLED, now);
 }
 
 static u32 say_hello(struct ropcie_peer_link *l, u32 epoch)
@@ -196,11 +199,16 @@ static u32 follow(struct ropcie_peer_link *l,
 	bool acked = peer->w[ROPCIE_LW_ACK] == l->own.w[ROPCIE_LW_EPOCH];
 	bool up = l->state == ROPCIE_LINK_UP;
 
-	if (look == LOOK_ABSENT || look == LOOK_FOREIGN ||
-	    (good && !same_peer(l, peer)) || (good && up && !acked))
-		return go_down(l, now);
+	if (look == LOOK_ABSENT)
+		return go_down(l, peer->w[ROPCIE_LW_MAGIC] ?
+			       ROPCIE_LOSS_GARBLED : ROPCIE_LOSS_CLEARED, now);
+	if (look == LOOK_FOREIGN || (good && !same_peer(l, peer)) ||
+	    (good && up && !acked))
+		return go_down(l, ROPCIE_LOSS_OTHER, now);
+	if (up && silent(l, peer, good, passed))
+		return go_down(l, ROPCIE_LOSS_SILENCE, now);
 	if (up)
-		return silent(l, peer, good, passed) ? go_down(l, now) : 0;
+		return 0;
 	if (!good)
 		return 0;
 	if (l->state == ROPCIE_LINK_PREPARE)
@@ -224,14 +232,17 @@ u32 ropcie_link_step(struct ropcie_peer_link *l, bool hw_up,
 	l->last_step = now;
 	l->own.w[ROPCIE_LW_HEARTBEAT]++;
 	if (!hw_up) {
-		todo = l->state == ROPCIE_LINK_DOWN ? 0 : go_down(l, now);
+		if (l->state != ROPCIE_LINK_DOWN)
+			todo = go_down(l, ROPCIE_LOSS_HARDWARE, now);
+		else
+			todo = 0;
 		/* What is written now may be lost: clear again when it is up. */
 		l->cleared = false;
 		return todo;
 	}
 	if (l->state == ROPCIE_LINK_DOWN) {
 		if (!l->cleared)
-			return go_down(l, now);
+			return go_down(l, ROPCIE_LOSS_HARDWARE, now);
 		if (now < l->hold_until)
 			return todo;
 		todo |= say_hello(l, epoch);

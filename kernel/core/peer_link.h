@@ -64,6 +64,16 @@ enum ropcie_link_state {
 	ROPCIE_LINK_UP /* both acknowledged */
 };
 
+/* Why a link that was up is lost. */
+enum ropcie_link_loss {
+	ROPCIE_LOSS_KILLED, /* ropcie_link_kill() */
+	ROPCIE_LOSS_HARDWARE, /* the hardware's link went down */
+	ROPCIE_LOSS_SILENCE, /* no new heartbeat for too long */
+	ROPCIE_LOSS_CLEARED, /* the peer's words are clear */
+	ROPCIE_LOSS_GARBLED, /* no RoPCIe wrote them, as when reading fails */
+	ROPCIE_LOSS_OTHER /* they are those of another link */
+};
+
 /*
  * What the caller has to do after a call; in this order.
  *
@@ -85,6 +95,7 @@ enum ropcie_link_state {
 /**
  * struct ropcie_peer_link - state of the link to one peer
  * @state: see above
+ * @loss: why the link was lost, valid with DO_LOST
  * @own: words to publish
  * @peer: the peer's words as accepted in HELLO; never looked up again
  * @peer_epoch: epoch of the peer that @state refers to
@@ -103,6 +114,7 @@ enum ropcie_link_state {
  */
 struct ropcie_peer_link {
 	enum ropcie_link_state state;
+	enum ropcie_link_loss loss;
 	struct ropcie_link_words own;
 	struct ropcie_link_words peer;
 	u32 peer_epoch;

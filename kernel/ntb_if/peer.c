@@ -275,6 +275,25 @@ static void peer_shut(struct ropcie_peer *peer)
 		backend->shut(peer);
 }
 
+static const char *peer_loss(enum ropcie_link_loss loss)
+{
+	switch (loss) {
+	case ROPCIE_LOSS_KILLED:
+		return "given up at this end";
+	case ROPCIE_LOSS_HARDWARE:
+		return "the hardware's link went down";
+	case ROPCIE_LOSS_SILENCE:
+		return "no heartbeat";
+	case ROPCIE_LOSS_CLEARED:
+		return "the other end has left, or given it up";
+	case ROPCIE_LOSS_GARBLED:
+		return "the other end's words can not be read";
+	case ROPCIE_LOSS_OTHER:
+		return "the other end has begun another";
+	}
+	return "";
+}
+
 /* Take the lanes down and tell the user, as far as that was set up. */
 static void peer_disconnect(struct ropcie_peer *peer)
 {
@@ -297,8 +316,9 @@ static void peer_disconnect(struct ropcie_peer *peer)
 		return;
 	if (!peer->self) {
 		if (__ratelimit(&peer->log))
-			dev_info(a->dev, "link to %pM (peer %u) lost\n",
-				 peer->mac, peer->index);
+			dev_info(a->dev, "link to %pM (peer %u) lost: %s\n",
+				 peer->mac, peer->index,
+				 peer_loss(peer->link.loss));
 		atomic64_inc(&a->link_losses);
 	}
 	a->user->peer_down(a->ctx, peer);

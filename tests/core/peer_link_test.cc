@@ -87,8 +87,9 @@ class PeerLink : public testing::Test {
   }
 
   // The link is lost, its words are clear, and it holds still for a while.
-  void ExpectLost(uint32_t todo) {
+  void ExpectLost(uint32_t todo, ropcie_link_loss why) {
     EXPECT_TRUE(todo & ROPCIE_LINK_DO_LOST);
+    EXPECT_EQ(link_.loss, why);
     EXPECT_TRUE(todo & ROPCIE_LINK_DO_PUBLISH);
     ExpectDown();
   }
@@ -223,7 +224,7 @@ TEST_F(PeerLink, SilenceLosesThePeer) {
   for (uint64_t silent = 0; silent < kBeatLimit; silent += kTick) {
     EXPECT_EQ(Step(), ROPCIE_LINK_DO_PUBLISH);
   }
-  ExpectLost(Step());
+  ExpectLost(Step(), ROPCIE_LOSS_SILENCE);
 }
 
 TEST_F(PeerLink, HeartbeatMayWrapAndJump) {
@@ -254,7 +255,7 @@ TEST_F(PeerLink, TornLookIsNotAHeartbeat) {
   for (uint64_t silent = 0; silent < kBeatLimit; silent += kTick) {
     EXPECT_EQ(Step(), ROPCIE_LINK_DO_PUBLISH);
   }
-  ExpectLost(Step());
+  ExpectLost(Step(), ROPCIE_LOSS_SILENCE);
 }
 
 TEST_F(PeerLink, ChangeOfAnyWordIsALoss) {
@@ -277,7 +278,7 @@ TEST_F(PeerLink, ChangeOfAnyWordIsALoss) {
       Show(words);
       const uint32_t todo = Step();
       if (up) {
-        ExpectLost(todo);
+        ExpectLost(todo, ROPCIE_LOSS_OTHER);
       } else if (word == ROPCIE_LW_ACK) {
         EXPECT_EQ(todo, ROPCIE_LINK_DO_PUBLISH) << "waits for the right one";
       } else {
@@ -285,6 +286,18 @@ TEST_F(PeerLink, ChangeOfAnyWordIsALoss) {
         ExpectDown();
       }
     }
+  }
+}
+
+TEST_F(PeerLink, WordsOfNobodyAreALoss) {
+  for (const uint32_t word : {0U, ~0U, ROPCIE_LINK_MAGIC ^ 0x10000}) {
+    link_ = NewLink();
+    peer_ = {};
+    ToUp();
+    ropcie_link_words words;
+    std::fill(std::begin(words.w), std::end(words.w), word);
+    Show(words);
+    ExpectLost(Step(), word ? ROPCIE_LOSS_GARBLED : ROPCIE_LOSS_CLEARED);
   }
 }
 
@@ -314,7 +327,7 @@ TEST_F(PeerLink, OfferIsCopiedOnceAndKept) {
 TEST_F(PeerLink, HardwareDownLosesThePeerAndClearsAgainWhenUp) {
   ToUp();
   hw_up_ = false;
-  ExpectLost(Step());
+  ExpectLost(Step(), ROPCIE_LOSS_HARDWARE);
   EXPECT_EQ(Step(10 * kHold), 0U);
   hw_up_ = true;
   EXPECT_EQ(Step(), ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
@@ -326,7 +339,7 @@ TEST_F(PeerLink, HardwareDownLosesThePeerAndClearsAgainWhenUp) {
 TEST_F(PeerLink, KillBeginsAnewWithAnotherEpoch) {
   ToUp();
   const uint32_t epoch = own(ROPCIE_LW_EPOCH);
-  ExpectLost(ropcie_link_kill(&link_, now_));
+  ExpectLost(ropcie_link_kill(&link_, now_), ROPCIE_LOSS_KILLED);
   EXPECT_FALSE(ropcie_link_kill(&link_, now_) & ROPCIE_LINK_DO_LOST);
   Show(Words(78));
   Step(kHold);

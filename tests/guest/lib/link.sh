@@ -86,17 +86,26 @@ expect_silence_noticed() {
 	expect_noticed $((limit - 2 * $(link_ms ropcie_ntb_if heartbeat_ms) - 4 * patience)) "$limit" "$1"
 }
 
+# expect_reason PATTERN: so the log says, since lose() began, why a link was lost.
+expect_reason() {
+	local said
+
+	said=$(dmesg | sed -n "/link.sh: $mark\$/,\$p")
+	grep -qE "lost: ($1)" <<<"$said" || fail "no link was lost for the reason '$1': $(grep 'link to' <<<"$said")"
+}
+
 # lose WORD SECONDS TURNS [NODE]: node NODE (1) does it, in each round of rop_faults,
 # for longer than is forgiven. With more than two nodes it has to be node 1, which alone
 # loses its port; the others keep each other.
 lose() {
-	local turn test times=2 others=()
+	local turn test times=2 others=() mark=$RANDOM$RANDOM hardware="the hardware's link went down"
 
 	[ "$NODES" = 2 ] || [ "$NODE" = "${4:-1}" ] || others=(--port-stays)
 	# While it stands still all time counts as spent by the one thread that was running, which
 	# then waits as long for its next turn, as rop_faults polls: a kworker with the news, say.
 	[ "$1" != pause ] || times=10
 	: >"$faults_log"
+	echo "link.sh: $mark" >/dev/kmsg
 	rop_faults --rounds "$3" "${others[@]}" --timeout $((times * patience)) >"$faults_log" 2>&1 &
 	test=$!
 	for ((turn = 1; turn <= (NODE == ${4:-1} ? $3 : 0); turn++)); do
@@ -113,6 +122,17 @@ lose() {
 			expect_noticed 0 $(($2 * 2000)) "$3" $(($2 * 1000))
 		else
 			expect_silence_noticed "$3"
+			# The NTB's driver may listen to heartbeats of its own, as impatiently.
+			expect_reason "no heartbeat|$hardware"
+		fi
+		;;
+	down)
+		expect_noticed 0 0 "$3"
+		# The other end may see words that are clear before it hears of the hardware.
+		if [ "$NODE" = "${4:-1}" ]; then
+			expect_reason "$hardware"
+		else
+			expect_reason "$hardware|the other end has left"
 		fi
 		;;
 	*) expect_noticed 0 0 "$3" ;; # a port that is dead does its work until it is given up
