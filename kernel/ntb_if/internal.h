@@ -157,6 +157,7 @@ struct ropcie_lane {
  * @mutex: guards the link's state: all of the following
  * @link: handshake
  * @link_ready: @link is initialised, because the windows are there
+ * @stepped: when its last step began, jiffies
  * @rests: something has failed, and is not tried before @rest_until
  * @rest_until: jiffies
  * @window_error: why a window could not be had, which people have been told; or 0
@@ -192,6 +193,7 @@ struct ropcie_peer {
 	struct mutex mutex; /* state of the link */
 	struct ropcie_peer_link link;
 	bool link_ready;
+	unsigned long stepped;
 	bool rests;
 	unsigned long rest_until;
 	int window_error;

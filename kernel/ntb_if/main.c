@@ -176,8 +176,8 @@ static int __init ropcie_ntb_if_init(void)
 	if (ret)
 		return ret;
 	/*
-	 * A busy node is not a dead one: heartbeats do not wait for programs, nor make up
-	 * for time that a host took from a worker.
+	 * A busy node is not a dead one: its heartbeats do not wait for programs, nor make
+	 * up for time that a host took from a worker.
 	 */
 	ropcie_link_wq = alloc_workqueue("ropcie_link", WQ_UNBOUND | WQ_HIGHPRI |
 					 WQ_MEM_RECLAIM, 0);

@@ -109,6 +109,13 @@ struct ropcie_ntb {
 	struct ropcie_ntb_peer peer[];
 };
 
+/* A moment later; not behind programs, as heartbeats may be among what is left. */
+static inline void ropcie_ntb_look_again(struct ropcie_ntb *port)
+{
+	queue_delayed_work(system_highpri_wq, &port->db_work,
+			   ROPCIE_NTB_AGAIN_JIFFIES);
+}
+
 static inline struct ropcie_ntb_peer *ropcie_ntb_peer(struct ropcie_peer *peer)
 {
 	return peer->priv;

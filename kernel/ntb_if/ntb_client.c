@@ -153,7 +153,7 @@ static u64 take_bits(struct ropcie_ntb *port, u64 mask)
 		if (!port->db_unnamed)
 			return taken;
 	}
-	schedule_delayed_work(&port->db_work, ROPCIE_NTB_AGAIN_JIFFIES);
+	ropcie_ntb_look_again(port);
 	return taken;
 }
 

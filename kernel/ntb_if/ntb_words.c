@@ -223,5 +223,5 @@ void ropcie_ntb_msg_event(struct ropcie_ntb *port)
 		msg_received(port, pidx, msg);
 	}
 	/* IDT's interrupts only when none was there: what is left is found a moment later. */
-	schedule_delayed_work(&port->db_work, ROPCIE_NTB_AGAIN_JIFFIES);
+	ropcie_ntb_look_again(port);
 }

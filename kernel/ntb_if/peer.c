@@ -24,6 +24,7 @@
 #define ROPCIE_HELLO_MS 20
 /* Before what failed at this end is tried again. */
 #define ROPCIE_REST_JIFFIES HZ
+#define ROPCIE_REST_TIMES 4
 
 static u64 now_ms(void)
 {
@@ -53,6 +54,7 @@ struct ropcie_peer *ropcie_peer_alloc(struct ropcie_adapter *a, u32 index,
 	peer->index = index;
 	peer->self = self;
 	peer->twin = self ? peer : NULL;
+	peer->stepped = jiffies - 1;
 	mutex_init(&peer->mutex);
 	ratelimit_state_init(&peer->log, DEFAULT_RATELIMIT_INTERVAL,
 			     DEFAULT_RATELIMIT_BURST);
@@ -75,13 +77,16 @@ void ropcie_peer_release(struct kref *ref)
 /**
  * ropcie_peer_kick() - something about the link may have changed
  * @peer: peer; any context
+ *
+ * However often a peer rings, in no jiffy does a second step begin.
  */
 void ropcie_peer_kick(struct ropcie_peer *peer)
 {
 	/* adapter_halt() cancels the work a grace period after it ended. */
 	rcu_read_lock();
 	if (READ_ONCE(peer->adapter->running) && !peer->self)
-		mod_delayed_work(ropcie_link_wq, &peer->work, 0);
+		mod_delayed_work(ropcie_link_wq, &peer->work,
+				 time_after_eq(READ_ONCE(peer->stepped), jiffies));
 	rcu_read_unlock();
 }
 
@@ -357,11 +362,17 @@ static void peer_clean_window(struct ropcie_peer *peer)
 	wmb(); /* before the peer may hear that the window is ready */
 }
 
-/* What failed is tried again later, however often the peer rings. */
+/*
+ * What failed is tried again later, however often the peer rings, and the later
+ * the longer it took: the search for memory goes before programs.
+ */
 static void peer_rest(struct ropcie_peer *peer)
 {
+	unsigned long took = jiffies - peer->stepped;
+
 	peer->rests = true;
-	peer->rest_until = jiffies + ROPCIE_REST_JIFFIES;
+	peer->rest_until = jiffies + ROPCIE_REST_JIFFIES +
+			   ROPCIE_REST_TIMES * took;
 }
 
 static bool peer_rests(struct ropcie_peer *peer)
@@ -551,6 +562,7 @@ static void peer_work(struct work_struct *work)
 	/* A disk that is reached over this peer may wait for its link. */
 	mutex_lock(&peer->mutex);
 	if (READ_ONCE(peer->adapter->running)) {
+		WRITE_ONCE(peer->stepped, jiffies);
 		peer_step(peer);
 		if (!peer->up && peer->link_ready &&
 		    peer->link.state != ROPCIE_LINK_DOWN)
