@@ -50,6 +50,7 @@ if [ "$NODE" = 1 ]; then
 	if_params=(direct_placement=1)
 	reload_modules ropcie_ntb_if
 fi
+meet # or the link before that would do
 expect_reachable "a reload with direct_placement=1"
 windows open
 pass "windows are open only where both sides want it"
