@@ -112,7 +112,7 @@ struct ropcie_ntb {
 /* A moment later; not behind programs, as heartbeats may be among what is left. */
 static inline void ropcie_ntb_look_again(struct ropcie_ntb *port)
 {
-	queue_delayed_work(system_highpri_wq, &port->db_work,
+	queue_delayed_work(ropcie_link_wq, &port->db_work,
 			   ROPCIE_NTB_AGAIN_JIFFIES);
 }
 

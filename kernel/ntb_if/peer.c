@@ -22,9 +22,10 @@
 
 /* How often the peer's words are looked at before the link is up. */
 #define ROPCIE_HELLO_MS 20
-/* Before what failed at this end is tried again. */
+/* Before what failed at this end is tried again: so long, and so many times what it took. */
 #define ROPCIE_REST_JIFFIES HZ
 #define ROPCIE_REST_TIMES 4
+#define ROPCIE_REST_TOOK_MOST (15 * HZ)
 
 static u64 now_ms(void)
 {
@@ -78,7 +79,7 @@ void ropcie_peer_release(struct kref *ref)
  * ropcie_peer_kick() - something about the link may have changed
  * @peer: peer; any context
  *
- * However often a peer rings, in no jiffy does a second step begin.
+ * However often a peer rings, about one step begins in a jiffy.
  */
 void ropcie_peer_kick(struct ropcie_peer *peer)
 {
@@ -221,6 +222,20 @@ static int peer_read_identity(struct ropcie_peer *peer)
 	return 0;
 }
 
+/*
+ * What failed is tried again later, however often the peer rings, and the later
+ * the longer it took: the search for memory goes before programs.
+ */
+static void peer_rest(struct ropcie_peer *peer)
+{
+	unsigned long took = min_t(unsigned long, jiffies - peer->stepped,
+				   ROPCIE_REST_TOOK_MOST);
+
+	peer->rests = true;
+	peer->rest_until = jiffies + ROPCIE_REST_JIFFIES +
+			   ROPCIE_REST_TIMES * took;
+}
+
 /* The handshake is done: set lanes up, and tell the peer who this is. */
 static int peer_connect(struct ropcie_peer *peer)
 {
@@ -246,6 +261,7 @@ static int peer_connect(struct ropcie_peer *peer)
 				dev_err(peer->adapter->dev,
 					"no lanes to peer %u: %d, its link starts again\n",
 					peer->index, ret);
+			peer_rest(peer);
 			return ret;
 		}
 	}
@@ -360,19 +376,6 @@ static void peer_clean_window(struct ropcie_peer *peer)
 		memset(lane + i * ropcie_lane_size(geom), 0,
 		       (size_t)geom->slots * ROPCIE_SLOT_SIZE);
 	wmb(); /* before the peer may hear that the window is ready */
-}
-
-/*
- * What failed is tried again later, however often the peer rings, and the later
- * the longer it took: the search for memory goes before programs.
- */
-static void peer_rest(struct ropcie_peer *peer)
-{
-	unsigned long took = jiffies - peer->stepped;
-
-	peer->rests = true;
-	peer->rest_until = jiffies + ROPCIE_REST_JIFFIES +
-			   ROPCIE_REST_TIMES * took;
 }
 
 static bool peer_rests(struct ropcie_peer *peer)
@@ -568,7 +571,7 @@ static void peer_work(struct work_struct *work)
 		    peer->link.state != ROPCIE_LINK_DOWN)
 			ms = min_t(unsigned int, ms, ROPCIE_HELLO_MS);
 	}
-	/* Unless it was kicked meanwhile: then it runs again at once. */
+	/* Unless it was kicked meanwhile: then it runs again soon. */
 	if (READ_ONCE(peer->adapter->running))
 		queue_delayed_work(ropcie_link_wq, &peer->work,
 				   msecs_to_jiffies(ms));
@@ -598,6 +601,7 @@ void ropcie_peer_stop(struct ropcie_peer *peer)
 		peer_kill(peer);
 	peer->link_ready = false;
 	peer->window_error = 0;
+	peer->rests = false;
 	mutex_unlock(&peer->mutex);
 }
 
