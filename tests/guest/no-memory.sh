@@ -35,8 +35,8 @@ knobs() {
 }
 
 # Linux tells of memory that it does not get, with a trace as a fault of ours would be,
-# or with nothing but a trace (sysctl): it is kept from the console, and what is none of
-# that is shown there afterwards.
+# or with nothing but a trace (sysctl; a file of /proc/irq that was not made, when it is
+# removed): it is kept from the console, and what is none of that is shown there afterwards.
 quiet() {
 	dmesg -C
 	echo 2 >/proc/sys/kernel/printk
@@ -49,10 +49,10 @@ loud() {
 	dmesg -c | awk -v of_linux="$of_linux" '$0 ~ of_linux { skip = 80 }
 		skip-- > 0 { if (/<\/TASK>/) skip = 0; next }
 		{ skip = 0 }
-		/ CPU: .* Comm: / { trace = $0; next }
+		!trace && / CPU: .* Comm: |\[ cut here \]/ { trace = $0; next }
 		!trace { print; next }
 		{ trace = trace "\n" $0 }
-		/<\/TASK>/ { if (trace !~ /__register_sysctl_table/) print trace; trace = "" }
+		/<\/TASK>/ { if (trace !~ /__register_sysctl_table|name \047.*unregister_irq_proc/) print trace; trace = "" }
 		END { if (trace) print trace }' >/dev/console
 }
 
