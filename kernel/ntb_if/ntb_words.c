@@ -158,6 +158,12 @@ void ropcie_ntb_read_words(struct ropcie_peer *peer,
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 	u32 word;
 
+	/*
+	 * No event may have told of a message: an interrupt can be lost, and IDT's raise
+	 * none while another message waits. It would keep those of all peers from coming.
+	 */
+	if (ropcie_ntb_msg_waits(np->port))
+		ropcie_ntb_look_again(np->port);
 	for (word = 0; word < ROPCIE_LW_NUM; word++)
 		words->w[word] = word_read(np, word);
 }
