@@ -118,6 +118,9 @@ class Hostile {
     random_.seed(seed_);
     for (uint64_t turn = 0;; ++turn) {
       const Victim& victim = victims_[Below(&random_, victims_.size())];
+      if (turn % kSilentTurns == 0) {
+        Silence(victim);
+      }
       const auto any = static_cast<uint32_t>(random_());
       switch (Below(&random_, 5)) {
         case 0:
@@ -147,6 +150,13 @@ class Hostile {
  private:
   static constexpr uint32_t kMessageCheck = 0xa0000000;
   static constexpr uint64_t kManyWords = 1000;
+  static constexpr uint64_t kSilentTurns = 16;
+
+  // A register is full and no event tells, nor of others that fill then.
+  void Silence(const Victim& victim) {
+    const size_t last = victim.taken + 4 * (kMessages - 1);
+    memory_.Write(last, memory_.Read<uint32_t>(last) + 1);
+  }
 
   // Gives the victim some time to read what is there.
   void Message(const Victim& victim, uint32_t message) {
