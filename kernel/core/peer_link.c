@@ -207,9 +207,7 @@ static u32 follow(struct ropcie_peer_link *l,
 		return go_down(l, ROPCIE_LOSS_OTHER, now);
 	if (up && silent(l, peer, good, passed))
 		return go_down(l, ROPCIE_LOSS_SILENCE, now);
-	if (up)
-		return 0;
-	if (!good)
+	if (up || !good)
 		return 0;
 	if (l->state == ROPCIE_LINK_PREPARE)
 		return ROPCIE_LINK_DO_PREPARE;
