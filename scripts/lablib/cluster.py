@@ -73,6 +73,7 @@ class Member:
         self.output = Lines()
         self.lines = {"control": Lines(), "request": Lines()}
         self.reboots = None  # how it ends to start again: "kill", or "itself"
+        self.stuck = False  # whether the guest before this one did not boot
         self.paused = None  # until when, and the token of who asked for it
         self.log = open(os.path.join(guest.dir, "output.log"), "wb")
 
@@ -86,6 +87,11 @@ class Member:
             self.guest.ports[port].sendall(text.encode() + b"\n")
         except OSError:
             pass
+
+    def last_words(self):
+        """The end of the guest's kernel log."""
+        console = self.guest.console
+        return last_line(console)[:120] if os.path.exists(console) else ""
 
     def close(self):
         """Ends the guest."""
@@ -146,10 +152,12 @@ class Cluster:
             self.fail(member, told)
         self._barriers.restart(member.node)
         boot = member.guest.boot
-        aside = f"{member.guest.dir}.boot{boot}"
+        stuck = not member.reboots
+        aside = f"{member.guest.dir}.{'stuck' if stuck else 'boot'}{boot}"
         shutil.rmtree(aside, ignore_errors=True)  # an earlier run's
         os.rename(member.guest.dir, aside)
-        self.members[member.node - 1] = self._boot(member.node, boot + 1)
+        self.members[member.node - 1] = self._boot(member.node, boot if stuck else boot + 1)
+        self.members[member.node - 1].stuck = stuck
         self.rebooted(self.members[member.node - 1])
 
     def attach(self, source, callback):
@@ -288,10 +296,18 @@ class Cluster:
         # A node that starts again has no more time for it than the others.
         since = self._began if member.phase == Phase.RUN else member.since
         if limit and now - since > limit:
+            why = f"did not {_NAMES[member.phase]} within {limit:.0f} s"
+            if member.phase == Phase.BOOT:
+                why += f" ({member.last_words()})"
+                if not member.reboots and not member.stuck:
+                    # Linux on QEMU hangs once in thousands of boots, before
+                    # anything of RoPCIe is there: that says nothing of a test.
+                    say(f"node{member.node} {why}: boots again")
+                    self._reboot(member)
+                    return
             barrier = self._barriers.name_for(member.node)
             self._barriers.leave(member.node, "hangs")
-            self.fail(member, f"did not {_NAMES[member.phase]} within {limit:.0f} s"
-                      + (f": it waits at lab-barrier {barrier}" if barrier else ""))
+            self.fail(member, why + (f": it waits at lab-barrier {barrier}" if barrier else ""))
             self._cut_off = now
         elif self._opts.provider == "ropcie" and now - member.looked_at > CONSOLE_LOOK:
             # What ails another provider is told at the end: it is there for
@@ -313,8 +329,7 @@ class Cluster:
             return told
         if os.path.getsize(member.guest.qemu_log):
             return f"QEMU ended: {last_line(member.guest.qemu_log)}"
-        console = last_line(member.guest.console) if os.path.exists(member.guest.console) else ""
-        return f"the guest ended by itself ({console[:120]})"
+        return f"the guest ended by itself ({member.last_words()})"
 
     def verdict(self):
         """(node, reason) of each failed node; a kernel's report comes first."""

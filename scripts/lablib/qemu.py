@@ -19,7 +19,7 @@ from .common import LabError
 
 QEMU = "qemu-system-x86_64"
 # What guest/node writes to its directory; an earlier run's would mislead.
-GUEST_FILES = ("boot.log", "console.log", "kmemleak", "setup.env")
+GUEST_FILES = ("console.log", "kmemleak", "setup.env")
 PORTS = ("output", "control", "request")
 
 
@@ -73,7 +73,7 @@ def _machine_args(opts, kvm):
 
 def kernel_args(opts, kernel, node, kvm, tsc_khz, boot=1):
     """The guest kernel's command line."""
-    words = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr",
+    words = ["console=ttyS0", "loglevel=8", "panic=-1", "mitigations=off", "nokaslr",
              f"lab.node={node}", f"lab.boot={boot}"]
     if opts.icount:
         tsc_khz = 1_000_000
@@ -170,12 +170,10 @@ class Guest:
 
     def kernel_log(self):
         """All that the guest's kernel has said so far."""
-        text = ""
-        for path in (os.path.join(self.dir, "boot.log"), self.console):
-            if os.path.exists(path):
-                with open(path, encoding="utf-8", errors="replace") as log:
-                    text += log.read() + "\n"
-        return text
+        if not os.path.exists(self.console):
+            return ""
+        with open(self.console, encoding="utf-8", errors="replace") as log:
+            return log.read()
 
 
 def _escape(path):
