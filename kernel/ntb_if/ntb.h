@@ -87,8 +87,9 @@ struct ropcie_ntb_peer {
  * @rank: how many of all ports have a lower number than the own one
  * @db_mine: doorbell bits that mean this port
  * @db_unnamed: the hardware has one event for all of them
- * @db_work: looks at them, and at message registers, again
+ * @db_work: looks at them again
  * @use_msg: words travel in message registers, not in scratchpads
+ * @msg_work: looks at them again
  * @sender_translates: the sender sets the translation of a window
  * @nwords: words that travel
  * @msg_send_lock: one message at a time
@@ -103,18 +104,12 @@ struct ropcie_ntb {
 	bool db_unnamed;
 	struct delayed_work db_work;
 	bool use_msg;
+	struct delayed_work msg_work;
 	bool sender_translates;
 	u32 nwords;
 	struct mutex msg_send_lock; /* one message at a time */
 	struct ropcie_ntb_peer peer[];
 };
-
-/* A moment later; not behind programs, as heartbeats may be among what is left. */
-static inline void ropcie_ntb_look_again(struct ropcie_ntb *port)
-{
-	queue_delayed_work(ropcie_link_wq, &port->db_work,
-			   ROPCIE_NTB_AGAIN_JIFFIES);
-}
 
 static inline struct ropcie_ntb_peer *ropcie_ntb_peer(struct ropcie_peer *peer)
 {
@@ -146,6 +141,7 @@ void ropcie_ntb_read_words(struct ropcie_peer *peer,
 			   struct ropcie_link_words *words);
 u64 ropcie_ntb_peer_dma(struct ropcie_ntb_peer *np);
 bool ropcie_ntb_msg_waits(struct ropcie_ntb *port);
+void ropcie_ntb_msg_look(struct work_struct *work);
 void ropcie_ntb_msg_event(struct ropcie_ntb *port);
 
 #endif /* ROPCIE_NTB_IF_NTB_H */

@@ -153,7 +153,9 @@ static u64 take_bits(struct ropcie_ntb *port, u64 mask)
 		if (!port->db_unnamed)
 			return taken;
 	}
-	ropcie_ntb_look_again(port);
+	/* Not behind programs, whose traffic it may be. */
+	queue_delayed_work(ropcie_link_wq, &port->db_work,
+			   ROPCIE_NTB_AGAIN_JIFFIES);
 	return taken;
 }
 
@@ -179,8 +181,6 @@ static void look_again(struct work_struct *work)
 					       struct ropcie_ntb, db_work);
 
 	ntb_db_event(port->ntb, 0);
-	if (port->use_msg)
-		ntb_msg_event(port->ntb);
 }
 
 static void event_message(void *ctx)
@@ -225,6 +225,7 @@ static void ntb_stop(struct ropcie_adapter *a)
 	ntb_link_disable(ntb);
 	ntb_clear_ctx(ntb);
 	cancel_delayed_work_sync(&port->db_work);
+	cancel_delayed_work_sync(&port->msg_work);
 }
 
 static bool ntb_link_up(struct ropcie_peer *peer)
@@ -347,6 +348,7 @@ static int ropcie_ntb_probe(struct ntb_client *client, struct ntb_dev *ntb)
 	port->npeers = npeers;
 	port->db_unnamed = !ntb->ops->db_vector_mask;
 	INIT_DELAYED_WORK(&port->db_work, look_again);
+	INIT_DELAYED_WORK(&port->msg_work, ropcie_ntb_msg_look);
 	ret = ntb_port_init(port);
 	if (ret) {
 		ntb_port_free(port);

@@ -152,18 +152,43 @@ static u32 word_read(struct ropcie_ntb_peer *np, u32 word)
 			     (np - port->peer) * port->nwords + word);
 }
 
+/* A moment later, and not behind programs: heartbeats may be among what is left. */
+static void look_again(struct ropcie_ntb *port)
+{
+	queue_delayed_work(ropcie_link_wq, &port->msg_work,
+			   ROPCIE_NTB_AGAIN_JIFFIES);
+}
+
+/*
+ * No event may have told of a message: an interrupt can be lost, and IDT's raise none
+ * while another message waits. It would keep those of all peers from coming. Who sends
+ * the next one does not wait long, so the next look is soon.
+ */
+static void look_for_messages(struct ropcie_ntb *port)
+{
+	if (!ropcie_ntb_msg_waits(port))
+		return;
+	ntb_msg_event(port->ntb);
+	look_again(port);
+}
+
+/**
+ * ropcie_ntb_msg_look() - take messages of which no event has told
+ * @work: msg_work of a port
+ */
+void ropcie_ntb_msg_look(struct work_struct *work)
+{
+	look_for_messages(container_of(to_delayed_work(work), struct ropcie_ntb,
+				       msg_work));
+}
+
 void ropcie_ntb_read_words(struct ropcie_peer *peer,
 			   struct ropcie_link_words *words)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 	u32 word;
 
-	/*
-	 * No event may have told of a message: an interrupt can be lost, and IDT's raise
-	 * none while another message waits. It would keep those of all peers from coming.
-	 */
-	if (ropcie_ntb_msg_waits(np->port))
-		ropcie_ntb_look_again(np->port);
+	look_for_messages(np->port);
 	for (word = 0; word < ROPCIE_LW_NUM; word++)
 		words->w[word] = word_read(np, word);
 }
@@ -229,5 +254,5 @@ void ropcie_ntb_msg_event(struct ropcie_ntb *port)
 		msg_received(port, pidx, msg);
 	}
 	/* IDT's interrupts only when none was there: what is left is found a moment later. */
-	ropcie_ntb_look_again(port);
+	look_again(port);
 }

@@ -37,7 +37,9 @@ void PauseUs(size_t us) {
 class Hostile {
  public:
   explicit Hostile(const Options& options)
-      : memory_(ntb_.memory()), seed_(options.seed) {
+      : memory_(ntb_.memory()),
+        seed_(options.seed),
+        timeout_s_(options.timeout_s) {
     const auto ports = static_cast<size_t>(options.nodes);
     for (size_t port = 1; port < ports; ++port) {
       victims_.push_back(ntb_.Find(port, ports));
@@ -121,6 +123,10 @@ class Hostile {
       if (turn % kSilentTurns == 0) {
         Silence(victim);
       }
+      if (turn == kManyWords) {
+        AwaitEars();
+        std::cout << "told many words\n" << std::flush;
+      }
       const auto any = static_cast<uint32_t>(random_());
       switch (Below(&random_, 5)) {
         case 0:
@@ -140,9 +146,6 @@ class Hostile {
         default:
           Handshake(victim);
       }
-      if (turn == kManyWords) {
-        std::cout << "told many words\n" << std::flush;
-      }
       PauseUs(Below(&random_, kMostPauseUs));
     }
   }
@@ -150,12 +153,32 @@ class Hostile {
  private:
   static constexpr uint32_t kMessageCheck = 0xa0000000;
   static constexpr uint64_t kManyWords = 1000;
-  static constexpr uint64_t kSilentTurns = 16;
+  static constexpr uint64_t kSilentTurns = 4;
+  static constexpr size_t kLastRegister = 4 * (kMessages - 1);
 
   // A register is full and no event tells, nor of others that fill then.
-  void Silence(const Victim& victim) {
-    const size_t last = victim.taken + 4 * (kMessages - 1);
+  void Silence(const Victim& victim) const {
+    const size_t last = victim.taken + kLastRegister;
     memory_.Write(last, memory_.Read<uint32_t>(last) + 1);
+  }
+
+  [[nodiscard]] bool HasTaken(const Victim& victim) const {
+    return memory_.Read<uint32_t>(victim.taken + kLastRegister) ==
+           memory_.Read<uint32_t>(victim.sent + kLastRegister);
+  }
+
+  // Each victim takes in the end what no event tells of.
+  void AwaitEars() const {
+    for (const Victim& victim : victims_) {
+      Silence(victim);
+      const auto end =
+          std::chrono::steady_clock::now() + std::chrono::seconds(timeout_s_);
+      while (!HasTaken(victim)) {
+        Check(std::chrono::steady_clock::now() < end, "device ", victim.id,
+              " does not look for messages of which no event tells");
+        PauseUs(1000);
+      }
+    }
   }
 
   // Gives the victim some time to read what is there.
@@ -373,6 +396,7 @@ class Hostile {
   HostileNtb ntb_;
   const Bar& memory_;
   uint64_t seed_;
+  int timeout_s_;
   Random random_;
   std::vector<Victim> victims_;
   bool sees_ = false;
