@@ -91,6 +91,11 @@ void ropcie_link_init(struct ropcie_peer_link *l,
 	l->hold = hold;
 }
 
+void ropcie_link_hold(struct ropcie_peer_link *l, u64 now)
+{
+	l->hold_until = now + l->hold;
+}
+
 /* Clear the own words but the heartbeat, which never starts again. */
 static u32 go_down(struct ropcie_peer_link *l, enum ropcie_link_loss why,
 		   u64 now)
@@ -104,7 +109,7 @@ static u32 go_down(struct ropcie_peer_link *l, enum ropcie_link_loss why,
 	}
 	l->state = ROPCIE_LINK_DOWN;
 	l->peer_epoch = 0;
-	l->hold_until = now + l->hold;
+	ropcie_link_hold(l, now);
 	l->cleared = true;
 	for (i = 0; i <= ROPCIE_LW_CHECK; i++)
 		l->own.w[i] = 0;
@@ -239,7 +244,7 @@ u32 ropcie_link_step(struct ropcie_peer_link *l, bool hw_up,
 		return todo;
 	}
 	if (l->state == ROPCIE_LINK_DOWN) {
-		if (!l->cleared)
+		if (!l->cleared) /* no loss: that was before */
 			return go_down(l, ROPCIE_LOSS_HARDWARE, now);
 		if (now < l->hold_until)
 			return todo;

@@ -180,6 +180,13 @@ u32 ropcie_link_prepared(struct ropcie_peer_link *l);
  */
 u32 ropcie_link_kill(struct ropcie_peer_link *l, u64 now);
 
+/**
+ * ropcie_link_hold() - begin to keep the words clear
+ * @l: link, in DOWN
+ * @now: ms; when the peer can see them clear, if that took a while
+ */
+void ropcie_link_hold(struct ropcie_peer_link *l, u64 now);
+
 /* Features that both sides offer; from PREPARE on. */
 static inline u32 ropcie_link_features(const struct ropcie_peer_link *l)
 {

@@ -487,6 +487,8 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 		unsaid = backend->publish(peer, &peer->link.own);
 	if (todo & ROPCIE_LINK_DO_NOTIFY)
 		backend->notify(peer);
+	if ((todo & ROPCIE_LINK_DO_NOTIFY) && peer->link.state == ROPCIE_LINK_DOWN)
+		ropcie_link_hold(&peer->link, now_ms());
 	/* Who is not known to write is thought to have let go: see the backend. */
 	if ((todo & ROPCIE_LINK_DO_UP) && (unsaid || peer_connect(peer)))
 		peer_carry_out(peer, ropcie_link_kill(&peer->link, now_ms()));
