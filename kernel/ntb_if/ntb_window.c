@@ -255,8 +255,11 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 	do {
 		/* Anew each time: some hardware takes it for a request. */
 		if (ntb_mw_get_align(np->port->ntb, np->pidx, in_window(np),
-				     &align, &size_align, &size_max))
-			return last == SIZE_MAX ? -EAGAIN : -ENOMEM;
+				     &align, &size_align, &size_max)) {
+			if (last == SIZE_MAX)
+				return -EAGAIN;
+			break;
+		}
 		want = min_t(resource_size_t, want, size_max);
 		size = round_up(want, size_align);
 		/* Rounded up, it may be what could not be had. */
