@@ -299,9 +299,8 @@ class Cluster:
             why = f"did not {_NAMES[member.phase]} within {limit:.0f} s"
             if member.phase == Phase.BOOT:
                 why += f" ({member.last_words()})"
-                if not member.reboots and not member.stuck:
-                    # Linux on QEMU hangs once in thousands of boots, before
-                    # anything of RoPCIe is there: that says nothing of a test.
+                if self._began is None and not member.stuck:
+                    # Seen once: nothing of RoPCIe is in that guest yet.
                     say(f"node{member.node} {why}: boots again")
                     self._reboot(member)
                     return
