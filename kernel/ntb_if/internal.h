@@ -157,7 +157,7 @@ struct ropcie_lane {
  * @mutex: guards the link's state: all of the following
  * @link: handshake
  * @link_ready: @link is initialised, because the windows are there
- * @stepped: when its last step began, jiffies
+ * @stepped: when its last step began, jiffies; read by anybody
  * @rests: something has failed, and is not tried before @rest_until
  * @rest_until: jiffies
  * @window_error: why a window could not be had, which people have been told; or 0

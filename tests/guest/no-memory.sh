@@ -36,7 +36,8 @@ knobs() {
 
 # Linux tells of memory that it does not get, with a trace as a fault of ours would be,
 # or with nothing but a trace (sysctl; a file of /proc/irq that was not made, when it is
-# removed): it is kept from the console, and what is none of that is shown there afterwards.
+# removed), or gives up debugging DMA: it is kept from the console, and what is none of that is
+# shown there afterwards.
 quiet() {
 	dmesg -C
 	echo 2 >/proc/sys/kernel/printk
@@ -49,6 +50,7 @@ loud() {
 	dmesg -c | awk -v of_linux="$of_linux" '$0 ~ of_linux { skip = 80 }
 		skip-- > 0 { if (/<\/TASK>/) skip = 0; next }
 		{ skip = 0 }
+		/DMA-API: cacheline tracking ENOMEM/ { next }
 		!trace && / CPU: .* Comm: |\[ cut here \]/ { trace = $0; next }
 		!trace { print; next }
 		{ trace = trace "\n" $0 }

@@ -128,11 +128,12 @@ lose() {
 		;;
 	down)
 		expect_noticed 0 0 "$3"
-		# The other end may see words that are clear before it hears of the hardware.
+		# The other end may see words that are clear, or even new, before it hears of the
+		# hardware.
 		if [ "$NODE" = "${4:-1}" ]; then
 			expect_reason "$hardware"
 		else
-			expect_reason "$hardware|the other end has left"
+			expect_reason "$hardware|the other end has (left|begun another)"
 		fi
 		;;
 	*) expect_noticed 0 0 "$3" ;; # a port that is dead does its work until it is given up
