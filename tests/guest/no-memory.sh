@@ -21,7 +21,7 @@ faults=/sys/kernel/debug
 said=$LAB_OUT/failcall.$NODE
 state=/sys/kernel/debug/ropcie_ntb_if
 of_linux='vmalloc error|page allocation failure|percpu: allocation failed'
-most=5000 # failures of one call; none has so many
+most=20000 # failures of one call; none has so many
 
 [ -e /proc/self/fail-nth ] || left_out "this kernel has no fault injection"
 
