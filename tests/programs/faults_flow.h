@@ -23,12 +23,13 @@ namespace ropcie {
 using Clock = std::chrono::steady_clock;
 
 // What all flows of a round share. The arena may be read, written to and
-// counted in by the peer.
+// counted in by the peer. With a channel each completion queue raises events.
 struct Ground {
   Side& side;
   const Device& device;
   Arena& arena;
   const Pattern& pattern;
+  ibv_comp_channel* channel = nullptr;
 };
 
 constexpr uint64_t kOutstanding = 4;  // in each direction of each QP
@@ -54,8 +55,12 @@ class Flow {
   // The first messages, when the peer is ready.
   virtual void Start() { SendAll(); }
 
-  // Takes what has completed; goes on with the next unless that is over.
-  void Poll();
+  // Takes what has completed; goes on with the next unless that is over. False
+  // if there was nothing.
+  bool Poll();
+
+  // The next completion of either half raises an event.
+  void Arm() const;
 
   // Of all that was posted, nothing is left.
   [[nodiscard]] virtual bool drained() const {
@@ -67,11 +72,8 @@ class Flow {
   virtual void PostInError();
 
   // What has been executed is what was posted, neither more nor twice. After
-  // the loss, over the side channel.
-  virtual void CompareWithPeer() { CompareMemory(); }
-
-  // The same, of what can be seen in memory, also without a device.
-  virtual void CompareMemory() {}
+  // the loss, over the side channel; also without a device.
+  virtual void CompareWithPeer() {}
 
   // All that is under way will have been posted later.
   void Mark() {
@@ -191,10 +193,13 @@ class Flows {
   Flows& operator=(const Flows&) = delete;
   Flows& operator=(Flows&&) = delete;
 
-  void Poll() {
+  // False if nothing has completed.
+  bool Poll() {
+    bool any = false;
     for (const auto& flow : flows_) {
-      flow->Poll();
+      any |= flow->Poll();
     }
+    return any;
   }
 
   // Is it so for all flows, or for all that are connected?

@@ -4,8 +4,9 @@
 // right way, each event comes once and in time, datagrams go on by themselves,
 // and new queue pairs work when the link is back. Each round begins with a fork
 // under traffic, which must not take any memory from the device.
-// Where a device goes that will be given back, what peers have written to
-// either side's memory is right, too. Prints "running" in each round, when it
+// In turn, one side polls and the other sleeps until there is an event. Where a
+// device goes that will be given back, what the peer has sent and written is
+// right, too. Prints "running" in each round, when it
 // is time to cut the link, how long after the last success each queue pair was
 // told, and how long after the first of them the last event came; and "over"
 // when a device may be given back.
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -62,6 +64,13 @@ class Events {
       Note(event);
       ibv_ack_async_event(&event);
     }
+  }
+
+  // The device's end is the last.
+  void ExpectNoMore() const {
+    pollfd wait = {context_->async_fd, POLLIN, 0};
+    Check(poll(&wait, 1, kQuietMs) == 0 || (wait.revents & POLLIN) == 0,
+          "there is an event behind IBV_EVENT_DEVICE_FATAL");
   }
 
   [[nodiscard]] int fatal(const Flow& flow) const {
@@ -164,7 +173,7 @@ class Round {
     // until both are back. The old device is still open here.
     if (options_.device_returns) {
       std::cout << "over\n" << std::flush;
-      flows_.ForEach([](Flow& flow) { flow.CompareMemory(); });
+      flows_.ForEach([](Flow& flow) { flow.CompareWithPeer(); });
     }
     return Verified();
   }
@@ -172,8 +181,9 @@ class Round {
  private:
   using Condition = std::function<bool()>;
 
-  void PollUntil(const std::string& what, const Condition& condition) {
-    PollFor(std::chrono::seconds(options_.timeout_s), what, condition);
+  void PollUntil(const std::string& what, const Condition& condition,
+                 int fd = -1) {
+    PollFor(std::chrono::seconds(options_.timeout_s), what, condition, fd);
   }
 
   // For what happens together with something else: a slow machine has longer.
@@ -190,13 +200,15 @@ class Round {
     const Channel& channel = ground_.side.channel;
     uint32_t other = 0;
     channel.Write(&number, sizeof(number));
-    PollUntil(what, [&channel] { return channel.Readable(); });
+    PollUntil(
+        what, [&channel] { return channel.Readable(); }, channel.fd());
     channel.Read(&other, sizeof(other));
     Check(other == number, "out of step: at ", number, ", the peer at ", other);
   }
 
+  // What may make the condition true: completions, events, and the descriptor.
   void PollFor(Clock::duration most, const std::string& what,
-               const Condition& condition) {
+               const Condition& condition, int fd = -1) {
     const Clock::time_point end = Clock::now() + most;
     for (;;) {
       flows_.Poll();
@@ -210,6 +222,36 @@ class Round {
             std::chrono::duration_cast<std::chrono::milliseconds>(most).count(),
             " ms", Progress()));
       }
+      if (ground_.channel != nullptr) {
+        Sleep(end, fd);
+      }
+    }
+  }
+
+  void Sleep(Clock::time_point end, int fd) {
+    flows_.ForEach([](const Flow& flow) { flow.Arm(); });
+    // What completed before raises no event.
+    if (flows_.Poll()) {
+      return;
+    }
+    const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - Clock::now());
+    std::array<pollfd, 3> wait = {
+        {{ground_.channel->fd, POLLIN, 0},
+         {ground_.device.context->async_fd, POLLIN, 0},
+         {fd, POLLIN, 0}}};
+    CheckErrno(poll(wait.data(), wait.size(),
+                    static_cast<int>(std::max<int64_t>(most.count(), 0))) < 0
+                   ? errno
+                   : 0,
+               "poll");
+    while (poll(wait.data(), 1, 0) == 1) {
+      ibv_cq* cq = nullptr;
+      void* context = nullptr;
+      CheckErrno(
+          ibv_get_cq_event(ground_.channel, &cq, &context) != 0 ? errno : 0,
+          "ibv_get_cq_event");
+      ibv_ack_cq_events(cq, 1);
     }
   }
 
@@ -396,6 +438,7 @@ class Round {
     Refused(ibv_reg_mr_iova2(device.pd.get(), &byte, sizeof(byte),
                              reinterpret_cast<uintptr_t>(&byte), 0),
             "ibv_reg_mr");
+    events_->ExpectNoMore();
   }
 
   static void Gone(int error, const std::string& what) {
@@ -431,6 +474,18 @@ class Round {
   Flows flows_;
 };
 
+// Each side has its turn. Not who loses its device: its events are another
+// test's (rop_stage).
+bool SleepsIn(int round, const Side& side) {
+  return !side.options.loses_device && (round % 2 == 0) != side.leads;
+}
+
+ChannelPtr OpenChannel(const Device& device) {
+  ChannelPtr channel(ibv_create_comp_channel(device.context.get()));
+  CheckErrno(channel == nullptr ? errno : 0, "ibv_create_comp_channel");
+  return channel;
+}
+
 void Run(Side& side) {
   const Device device = OpenDevice(side);
   const Pattern pattern(side.options.seed, LongestMessage());
@@ -443,7 +498,10 @@ void Run(Side& side) {
   for (int i = 0; i < rounds; ++i) {
     arena.Clear();
     events.Forget();
-    verified += Round({side, device, arena, pattern}, &events).Run();
+    const ChannelPtr channel =
+        SleepsIn(i, side) ? OpenChannel(device) : nullptr;
+    verified +=
+        Round({side, device, arena, pattern, channel.get()}, &events).Run();
   }
   if (!side.options.loses_device && !side.options.peer_may_die) {
     side.channel.Barrier(3);

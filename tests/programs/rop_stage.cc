@@ -235,6 +235,8 @@ class Stage {
     }
     pollfd wait = {channel_->fd, POLLIN, 0};
     CheckErrno(poll(&wait, 1, -1) == 1 ? 0 : errno, "poll");
+    Check(wait.revents == POLLERR, "poll says ", wait.revents,
+          ", not POLLERR, of a channel whose device has gone");
     return GetEvent();
   }
 

@@ -45,6 +45,9 @@ class Channel {
   // Something to read, or the peer is gone?
   [[nodiscard]] bool Readable() const;
 
+  // To wait with poll(2) until it is.
+  [[nodiscard]] int fd() const { return fd_; }
+
   // Has the peer ended? What it has written before may still be there.
   [[nodiscard]] bool PeerIsGone() const;
 

@@ -250,11 +250,13 @@ ibv_qp_state StateOf(ibv_qp* qp) {
 
 Connection Connect(const Device& device, Side& side, QpConfig config) {
   Connection connection{};
-  connection.send_cq =
-      CreateCq(device, static_cast<int>(config.cap.max_send_wr));
-  connection.recv_cq = CreateCq(
-      device, config.recv_cqe != 0 ? config.recv_cqe
-                                   : static_cast<int>(config.cap.max_recv_wr));
+  connection.send_cq = CreateCq(
+      device, static_cast<int>(config.cap.max_send_wr), config.channel);
+  connection.recv_cq =
+      CreateCq(device,
+               config.recv_cqe != 0 ? config.recv_cqe
+                                    : static_cast<int>(config.cap.max_recv_wr),
+               config.channel);
   connection.qp = CreateQp(device, connection.send_cq.get(),
                            connection.recv_cq.get(), &config);
   ToInit(connection.qp.get(), config);

@@ -75,7 +75,8 @@ struct QpConfig {
   uint8_t timeout = 14;  // 67 ms
   uint8_t rd_atomic = 0;
   ibv_srq* srq = nullptr;
-  int recv_cqe = 0;       // entries of the receive CQ; 0 for max_recv_wr
+  int recv_cqe = 0;  // entries of the receive CQ; 0 for max_recv_wr
+  ibv_comp_channel* channel = nullptr;  // of both CQs
   uint64_t send_ops = 0;  // IBV_QP_EX_WITH_*, for ibv_qp_to_qp_ex()
 };
 
