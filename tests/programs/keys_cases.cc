@@ -231,7 +231,7 @@ class Cases {
         : IsWindow(base_.kind)    ? RemoteSets()
                                   : RegionSets();
     for (const unsigned int qp_access : QueuePairSets(base_)) {
-      for (const Domain domain : {Domain::kSame, Domain::kOther}) {
+      for (const Domain domain : CrossDomains()) {
         for (const Range& range : CrossRanges(base_.op)) {
           for (const unsigned int access : sets) {
             Add([&](Case* one) {
@@ -245,15 +245,47 @@ class Cases {
       }
     }
     CrossDead(sets);
+    if (has_.recycled) {
+      CrossRecycled();
+    }
+  }
+
+  [[nodiscard]] std::vector<Domain> CrossDomains() const {
+    std::vector<Domain> domains = {Domain::kSame, Domain::kOther};
+    // Device memory belongs to its context.
+    if (base_.kind != Kind::kDeviceMemory) {
+      domains.push_back(Domain::kForeign);
+    }
+    return domains;
+  }
+
+  // Whoever has the index now, it is of the queue pair's domain and has all
+  // rights.
+  void CrossRecycled() {
+    const Case base = base_;
+    for (const unsigned int qp_access : QueuePairSets(base)) {
+      for (const Range& range : CrossRanges(base.op)) {
+        base_.qp_access = qp_access;
+        base_.range = range;
+        Recycled();
+      }
+    }
+    base_ = base;
   }
 
   // Keys that are none, or none any more, whatever rights, domain and bounds
   // were.
   void CrossDead(const std::vector<unsigned int>& sets) {
     for (const State state : DeadStates()) {
-      for (const Domain domain : {Domain::kSame, Domain::kOther}) {
+      for (const Domain domain : CrossDomains()) {
         for (const Range& range : CrossRanges(base_.op)) {
           for (const unsigned int access : {sets.front(), sets.back()}) {
+            // To a peer without any right, or in another domain, it is
+            // refused.
+            if (state == State::kInvalidatedByPeer &&
+                (domain != Domain::kSame || access == 0)) {
+              continue;
+            }
             Add([&](Case* one) {
               one->state = state;
               one->domain = domain;
@@ -273,9 +305,13 @@ class Cases {
     if (!IsWindow(base_.kind)) {
       return {State::kIndex, State::kDeregistered};
     }
-    return {
+    std::vector<State> states = {
         State::kDeregistered, State::kNotBound, State::kRebound,
         base_.kind == Kind::kWindow1 ? State::kUnbound : State::kInvalidated};
+    if (base_.kind != Kind::kWindow1 && base_.where == Where::kRemote) {
+      states.push_back(State::kInvalidatedByPeer);
+    }
+    return states;
   }
 
   template <typename Change>

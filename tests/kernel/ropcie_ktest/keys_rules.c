@@ -455,20 +455,50 @@ static void each_domain(struct each *each, struct keys_case one)
 	}
 }
 
+static bool has_state(const struct keys_case *one)
+{
+	switch (one->state) {
+	case KEYS_VALID:
+	case KEYS_INDEX:
+	case KEYS_ZERO:
+	case KEYS_ONES:
+		return true;
+	case KEYS_FRESH:
+	case KEYS_INVALIDATED:
+		return one->kind != KEYS_DMA;
+	case KEYS_UNMAPPED:
+		return one->op == KEYS_REG;
+	case KEYS_RECYCLED:
+		return one->op != KEYS_REG && one->kind == KEYS_SCATTERED;
+	case KEYS_HEIR:
+		return keys_is_use(one->op) && one->kind == KEYS_SCATTERED;
+	default:
+		return one->op != KEYS_REG && one->kind != KEYS_DMA;
+	}
+}
+
 /* Keys that are none any more, or not yet: with all rights and none, domains and bounds. */
 static void each_dead(struct each *each, struct keys_case one,
 		      const struct bounds *ranges, size_t num)
 {
-	static const enum keys_state dead[] = { KEYS_STALE, KEYS_FRESH,
-						KEYS_INVALIDATED,
-						KEYS_DEREGISTERED };
+	static const enum keys_state dead[] = { KEYS_STALE,	  KEYS_FRESH,
+						KEYS_INVALIDATED, KEYS_BY_PEER,
+						KEYS_DEREGISTERED,
+						KEYS_RECYCLED };
 	size_t i, range, which;
+	bool others;
 
 	for (i = 0; i < ARRAY_SIZE(dead); i++) {
 		one.state = dead[i];
+		if (!has_state(&one))
+			continue;
+		/* By a peer, that may; another's, that has all rights in this domain. */
+		others = one.state == KEYS_BY_PEER || one.state == KEYS_RECYCLED;
 		for (range = 0; range < num; range++) {
 			set_range(&one, &ranges[range]);
 			for (which = 0; which < 4; which++) {
+				if (others && which != 2)
+					continue;
 				one.foreign = which & 1;
 				one.access = which & 2 ? KEYS_ALL_ACCESS : 0;
 				try(each, &one);
@@ -504,28 +534,6 @@ static void each_of_cross(struct each *each, struct keys_case one)
 	}
 	one.qp_access = KEYS_REMOTE_ACCESS;
 	each_dead(each, one, ranges, num);
-}
-
-static bool has_state(const struct keys_case *one)
-{
-	switch (one->state) {
-	case KEYS_VALID:
-	case KEYS_INDEX:
-	case KEYS_ZERO:
-	case KEYS_ONES:
-		return true;
-	case KEYS_FRESH:
-	case KEYS_INVALIDATED:
-		return one->kind != KEYS_DMA;
-	case KEYS_UNMAPPED:
-		return one->op == KEYS_REG;
-	case KEYS_RECYCLED:
-		return one->op != KEYS_REG && one->kind == KEYS_SCATTERED;
-	case KEYS_HEIR:
-		return keys_is_use(one->op) && one->kind == KEYS_SCATTERED;
-	default:
-		return one->op != KEYS_REG && one->kind != KEYS_DMA;
-	}
 }
 
 static void each_state(struct each *each, struct keys_case one)
