@@ -116,7 +116,7 @@ class Worker {
   void Create() {
     ibv_pd* const pd = Pick(pds_);
     ibv_cq* const cq = Pick(cqs_);
-    switch (Below(12)) {
+    switch (Below(14)) {
       case 0:
         if (pds_.size() < kPool) {
           Keep(pds_, ibv_alloc_pd(context_));
@@ -178,9 +178,68 @@ class Worker {
           CreateXrc(pd, cq);
         }
         break;
+      case 11:
+        CreateSpecial(pd);
+        break;
+      case 12:
+        Import();
+        break;
       default:
         CreateDm(pd);
     }
+  }
+
+  // What has calls of its own beside the usual ones.
+  void CreateSpecial(ibv_pd* pd) {
+    if (pd != nullptr && mrs_.size() < kPool) {
+      Keep(mrs_, ibv_alloc_null_mr(pd));
+    }
+    ibv_parent_domain_init_attr domain{};
+    domain.pd = pd;
+    domain.comp_mask = OneIn(8) ? Any() : 0;
+    if (pd != nullptr && pds_.size() < kPool) {
+      Keep(pds_, ibv_alloc_parent_domain(context_, &domain));
+    }
+    ibv_cq_init_attr_ex init{};
+    init.cqe = Any<uint16_t>();
+    init.channel = channel_;
+    init.comp_vector = OneIn(8) ? Any() : 0;
+    init.wc_flags = OneIn(2) ? uint64_t{IBV_WC_STANDARD_FLAGS} : Any();
+    init.comp_mask =
+        static_cast<uint32_t>(Below(2)) * IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    init.flags = OneIn(8) ? Any() : Below(4);
+    if (cqs_.size() < kPool) {
+      ibv_cq_ex* const cq = ibv_create_cq_ex(context_, &init);
+      Keep(cqs_, cq != nullptr ? ibv_cq_ex_to_cq(cq) : nullptr);
+    }
+  }
+
+  // Objects by their numbers, as a process does that was given the device's
+  // file.
+  void Import() {
+    ibv_context* const twin =
+        ibv_import_device(fcntl(context_->cmd_fd, F_DUPFD_CLOEXEC, 0));
+    if (twin == nullptr) {
+      return;
+    }
+    const ibv_pd* const pd = Pick(pds_);
+    const ibv_mr* const mr = Pick(mrs_);
+    ibv_pd* const domain =
+        ibv_import_pd(twin, OneIn(8) || pd == nullptr ? Any() : pd->handle);
+    if (domain != nullptr) {
+      ibv_mr* const region =
+          ibv_import_mr(domain, OneIn(8) || mr == nullptr ? Any() : mr->handle);
+      if (region != nullptr) {
+        ibv_unimport_mr(region);
+      }
+      ibv_unimport_pd(domain);
+    }
+    ibv_dm* const dm = ibv_import_dm(twin, static_cast<uint32_t>(Below(64)));
+    if (dm != nullptr) {
+      (void)ibv_memcpy_to_dm(dm, 4 * Below(kPage), memory_, 4 * Below(64));
+      ibv_unimport_dm(dm);
+    }
+    ibv_close_device(twin);
   }
 
   // A domain, a queue of receives of it, and a pair of queue pairs; as far as
