@@ -100,7 +100,7 @@ def _is_others_deadlock(report):
 
 def _is_ours(report):
     """Races of the rest of the kernel are others' to judge."""
-    if _OTHERS_RACES.search(report[0]):
+    if _OTHERS_RACES.search(report[0]) and not _OURS.search(report[0]):
         return False
     for line in report:
         if _RACE_ENDS.search(line):

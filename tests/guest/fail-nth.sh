@@ -24,7 +24,7 @@ over() {
 	grep -qx "done" "$LAB_OUT/fail-nth" || ended "$program"
 }
 
-loses_tasks
+linux_loses tasks # contexts are refused
 [ -e /proc/self/fail-nth ] || left_out "this kernel has no fault injection"
 for fault in failslab fail_page_alloc fail_usercopy; do
 	[ -d "/sys/kernel/debug/$fault" ] || fail "this kernel has no $fault"

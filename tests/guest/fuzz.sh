@@ -12,7 +12,7 @@
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 
-loses_tasks
+linux_loses tasks # contexts are refused
 # Processes that spoil their own memory crash, which is nobody's fault but theirs.
 echo 0 >/proc/sys/debug/exception-trace
 

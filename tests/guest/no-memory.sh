@@ -6,7 +6,8 @@
 #
 # no-memory.sh [EVERY [PHASE...]]: memory is short where no program's verbs ask for it
 # (fail-nth.sh has those): modules that load and probe, the interface, links that
-# come up, connection management, the kernel's own verbs, what runs in interrupts.
+# come up, connection management, the kernel's own verbs, what runs in interrupts, also
+# under TCP and NVMe over Fabrics.
 # With direct placement: payload that is placed (PHASE placed).
 # Of the failures of long calls one of EVERY. Each is told, or done without; afterwards all works.
 # Left out where the kernel has no fault injection, as all but the debug kernel.
@@ -14,6 +15,12 @@
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/modules.sh
 . "$(dirname "$0")/lib/modules.sh"
+# shellcheck source=tests/guest/lib/tcp.sh
+. "$(dirname "$0")/lib/tcp.sh"
+# shellcheck source=tests/guest/lib/nvmet.sh
+. "$(dirname "$0")/lib/nvmet.sh"
+# shellcheck source=tests/guest/lib/ulps.sh
+. "$(dirname "$0")/lib/ulps.sh"
 
 every=${1:-1}
 some=$(((every + 7) / 8)) # where there are not that many
@@ -300,6 +307,23 @@ interrupts() {
 	pass "traffic goes on without memory in interrupts, beside $pings pings, of which $answers were answered"
 }
 
+# The same under TCP and NVMe over Fabrics, every byte of which is verified.
+ulps() {
+	local before
+
+	before=$(left)
+	start_ulps
+	short_in_interrupts
+	sleep 10
+	knobs probability 0
+	knobs ignore-gfp-wait N
+	loud
+	expect_failures ulps "$before"
+	expect_ulps "failures in interrupts"
+	end_ulps
+	pass "TCP and NVMe over Fabrics go on without memory in interrupts"
+}
+
 # Payload that is placed past the lanes takes memory for each piece that it may go to; where
 # there is none it goes through them. Every byte is verified.
 placed() {
@@ -329,6 +353,7 @@ all_works() {
 	expect_no_user_objects "$1"
 }
 
+linux_loses uapi # devices come while memory is short
 knobs verbose 0
 [ ! -e $faults/fail_usercopy/verbose ] || echo 0 >$faults/fail_usercopy/verbose
 knobs times 1000000000
@@ -337,10 +362,10 @@ knobs ignore-gfp-highmem N
 knobs min-order 0
 
 phases=("${@:2}")
-[ $# -ge 2 ] || phases=(modules_load interface_and_link kernel_verbs links_come_up connections interrupts)
+[ $# -ge 2 ] || phases=(modules_load interface_and_link kernel_verbs links_come_up connections interrupts ulps)
 for phase in "${phases[@]}"; do
 	case $phase in
-	connections | interrupts | placed) $phase ;;
+	connections | interrupts | ulps | placed) $phase ;;
 	*) [ "$NODE" != 1 ] || $phase ;;
 	esac
 	all_works "$phase"

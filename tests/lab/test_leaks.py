@@ -29,6 +29,9 @@ _TASK = _object(7944, "kmem_cache_alloc_node", "copy_process", *_CLONE)
 _CREDS = _object(168, "kmem_cache_alloc", "prepare_creds", "copy_creds", "copy_process", *_CLONE)
 _MEMORY = _object(1408, "kmem_cache_alloc", "dup_mm", "copy_process", *_CLONE)
 _OURS = _object(64, "kmalloc_trace", "ropcie_create_qp", "create_qp", "do_syscall_64")
+_NODE = ("kmem_cache_alloc", "radix_tree_node_alloc.constprop.0", "radix_tree_insert")
+_UAPI = _object(576, *_NODE, "uapi_add_get_elm", "uapi_merge_def", "uverbs_alloc_api")
+_OTHER_NODE = _object(576, *_NODE, "ropcie_key_add", "ropcie_reg_mr")
 
 
 class Leaks(unittest.TestCase):
@@ -50,6 +53,11 @@ class Leaks(unittest.TestCase):
     def test_only_tasks_are_left_out_where_they_may_be(self):
         self.assertEqual(self.count(_TASK + _CREDS, "tasks"), 0)
         self.assertEqual(self.count(_TASK + _MEMORY + _CREDS + _OURS, "tasks"), 2)
+
+    def test_only_nodes_of_verbs_are_left_out_where_they_may_be(self):
+        self.assertEqual(self.count(_UAPI + _OTHER_NODE + _TASK, "uapi"), 2)
+        self.assertEqual(self.count(_UAPI + _OTHER_NODE + _TASK, "tasks\nuapi"), 1)
+        self.assertEqual(self.count(_UAPI, "tasks"), 1)
 
 
 if __name__ == "__main__":

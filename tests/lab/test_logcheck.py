@@ -80,6 +80,8 @@ class Findings(unittest.TestCase):
                                "hrtimer_wakeup / schedule_hrtimeout_range_clock")
         self.assertEqual(logcheck.findings(timer), [])
         self.assertEqual(len(logcheck.findings(report.replace("poll_schedule_timeout", "cq_notify"))), 1)
+        # Its other side is ours.
+        self.assertEqual(len(logcheck.findings(report.replace("/ pollwake", "/ cq_notify [ropcie]"))), 1)
 
     DEADLOCK = """\
 [ 1.0] WARNING: possible circular locking dependency detected

@@ -50,9 +50,9 @@ all_answered() {
 	fi
 }
 
-# loses_tasks: contexts are refused here, for which Linux loses tasks; see the lab's count-leaks.
-loses_tasks() {
-	touch /run/lost-tasks
+# linux_loses WORD: what no leak is here; see the lab's count-leaks.
+linux_loses() {
+	echo "$1" >>/run/linux-loses
 }
 
 # hears PATTERN: a line of the kernel log has it.
