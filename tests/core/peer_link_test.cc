@@ -297,7 +297,7 @@ TEST_F(PeerLink, WordsOfNobodyAreALoss) {
     ropcie_link_words words;
     std::fill(std::begin(words.w), std::end(words.w), word);
     Show(words);
-    ExpectLost(Step(), word ? ROPCIE_LOSS_GARBLED : ROPCIE_LOSS_CLEARED);
+    ExpectLost(Step(), word != 0 ? ROPCIE_LOSS_GARBLED : ROPCIE_LOSS_CLEARED);
   }
 }
 

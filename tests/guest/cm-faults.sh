@@ -4,14 +4,16 @@
 # lab-long: --nodes 2 --timeout 7200 -- 20
 #
 # cm-faults.sh [TURNS]: connections of librdmacm that do not come about, or end: nobody
-# listens, nobody is there, a process dies, the device goes under open ids. Programs are
-# told, and the next connection works.
+# listens, nobody is there, a process dies, the link or the device goes under open ids.
+# Programs are told, and the next connection works.
 # shellcheck source=tests/guest/lib/rdma.sh
 . "$(dirname "$0")/lib/rdma.sh"
 # shellcheck source=tests/guest/lib/modules.sh
 . "$(dirname "$0")/lib/modules.sh"
 # shellcheck source=tests/guest/lib/cm.sh
 . "$(dirname "$0")/lib/cm.sh"
+# shellcheck source=tests/guest/lib/link.sh
+. "$(dirname "$0")/lib/link.sh"
 
 client_log=$LAB_OUT/client
 over=/tmp/cm-faults.over
@@ -131,6 +133,23 @@ one_turn() {
 	meet
 	expect_no_user_objects "a server that died"
 	pass "a server dies"
+
+	# The link goes and comes.
+	[ "$NODE" != 1 ] || serve
+	meet
+	[ "$NODE" != 2 ] || endless
+	meet
+	# Receives that are flushed are nothing to rping, which may wait for ever then.
+	[ "$NODE" != 1 ] || cut_for down 0.3
+	meet
+	kill -KILL "$([ "$NODE" = 1 ] && echo "$serving" || echo "$running")" 2>/dev/null || true
+	wait
+	expect_no_user_objects "a link that was lost"
+	meet
+	expect_reachable "a link that was lost"
+	meet
+	between rping -s -V -C 10 -- rping -c -a "$SERVER" -V -C 10
+	pass "the link goes and comes"
 
 	# The device goes at the client, then at the server.
 	for who in 2 1; do

@@ -46,6 +46,11 @@ second_is_gone() {
 	[ ! -e /sys/class/infiniband/second ]
 }
 
+# told EVENT: a program that waits for the device's events has heard of it.
+told() {
+	grep -q "event_type $1 " /tmp/watch.log
+}
+
 in_namespace() {
 	ip netns exec blue "$@"
 }
@@ -111,16 +116,24 @@ end "addresses that come and go"
 # Connections that are there are not of the interface, and go on.
 begin down
 if [ "$NODE" = 1 ]; then
+	stdbuf -oL ibv_asyncwatch -d "$RDMA_DEV" >/tmp/watch.log 2>&1 &
+	watch=$!
+	retry "$patience" grep -q "async event FD" /tmp/watch.log || fail "ibv_asyncwatch: $(</tmp/watch.log)"
 	ip addr del "10.77.0.$NODE/24" dev "$NETDEV"
 	retry "$patience" has_no_gid "10.77.0.$NODE" || fail "the GID of an address that is gone stays"
+	retry "$patience" told IBV_EVENT_GID_CHANGE || fail "no IBV_EVENT_GID_CHANGE: $(</tmp/watch.log)"
 	expect_traffic "an address that is gone"
 	ip addr add "10.77.0.$NODE/24" dev "$NETDEV"
 	retry "$patience" has_gid "10.77.0.$NODE" || fail "the GID does not come back"
 	ip link set dev "$NETDEV" down
 	retry "$patience" port_is DOWN || fail "the port of an interface that is down is $(cat "/sys/class/infiniband/$RDMA_DEV/ports/1/state")"
+	retry "$patience" told IBV_EVENT_PORT_ERR || fail "no IBV_EVENT_PORT_ERR: $(</tmp/watch.log)"
 	expect_traffic "an interface that is down"
 	ip link set dev "$NETDEV" up
 	retry "$patience" port_is ACTIVE || fail "the port does not come back"
+	retry "$patience" told IBV_EVENT_PORT_ACTIVE || fail "no IBV_EVENT_PORT_ACTIVE: $(</tmp/watch.log)"
+	kill "$watch" || fail "ibv_asyncwatch has ended: $(</tmp/watch.log)"
+	wait "$watch" || true
 fi
 end "an interface that goes down and up"
 pair 18515 ib_send_lat -n 200

@@ -13,7 +13,8 @@
 # faults.sh [TURNS [WAY...]]: a link or a device is lost under verified traffic, each
 # way TURNS times, at either node. Each time rop_faults checks what programs see, and
 # afterwards new queue pairs work without reloading anything. What is no loss, such as a
-# short silence or frozen processes, is not seen at all. The ways:
+# short silence or frozen processes, is not seen at all. Many turns are done in four batches,
+# in which memory must not grow. The ways:
 #   cable       the cable is pulled
 #   blip        the link is up again before anybody has looked at it
 #   asleep      a device is suspended, as with its machine, and resumed
@@ -26,7 +27,8 @@
 #   tcp, nvme   cable, asleep and silence under TCP and under NVMe over Fabrics; modules and
 #               unbind under TCP (under NVMe over Fabrics: nvme-of-faults.sh); what comes
 #               next under all, if more than once
-#   modules     the upper modules of a node, or all of them, are unloaded and loaded
+#   modules     the upper modules of a node, those from any one on, or all of them, are
+#               unloaded and loaded
 #   unbind      a driver is unbound from its device and bound again
 #   unmapped    link, device and modules, of programs whose queues are not mapped
 #   freezer     all processes and the kernel threads that allow it are frozen; left out
@@ -43,6 +45,8 @@
 . "$(dirname "$0")/lib/tcp.sh"
 # shellcheck source=tests/guest/lib/nvmet.sh
 . "$(dirname "$0")/lib/nvmet.sh"
+# shellcheck source=tests/guest/lib/memory.sh
+. "$(dirname "$0")/lib/memory.sh"
 
 turns=${1:-20}
 ways=("${@:2}")
@@ -252,6 +256,7 @@ modules() {
 	for ((turn = 1; turn <= turns; turn++)); do
 		lose_device 1 unload_modules load_modules ropcie
 		lose_device 2 unload_modules load_modules ropcie
+		lose_device $((turn % 2 + 1)) unload_modules load_modules "${modules[RANDOM % ${#modules[@]}]}"
 		lose_device $((turn % 2 + 1)) unload_modules load_modules ntb_hw_ivshmem
 	done
 	pass "modules that go and come under traffic, $turns times"
@@ -428,7 +433,19 @@ processors() {
 	pass "processors come and go under traffic, $turns times"
 }
 
-for way in "${ways[@]}"; do
-	meet
-	"$way"
+# Many turns are done in batches of all ways, so that memory can be seen to grow.
+batches=1
+[ "$turns" -lt 20 ] || batches=4
+turns=$((turns / batches))
+for ((batch = 1; batch <= batches; batch++)); do
+	for way in "${ways[@]}"; do
+		meet
+		"$way"
+		meet
+		[ $batches = 1 ] || memory_take
+	done
 done
+if [ $batches != 1 ]; then
+	memory_judge ${#ways[@]}
+	pass "memory does not grow:$memory_text"
+fi

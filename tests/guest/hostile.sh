@@ -3,6 +3,7 @@
 # lab: --nodes 3 --kernel-args "iomem=relaxed nopat" -- 1
 # lab-long: --nodes 3 --kernel-args "iomem=relaxed nopat" --timeout 3600 -- 50
 # lab: --nodes 3 --kernel-args "iomem=relaxed nopat" --module-params ntb_hw_ivshmem:family=idt -- 1
+# lab-long: --nodes 3 --flat --mem 512 --kernel-args "iomem=relaxed nopat" --module-params ropcie_ntb_if:direct_placement=1 -- 1
 #
 # hostile.sh [TURNS [SEED]]: node 1 writes what it likes to the others (rop_hostile),
 # TURNS times, while all have traffic with each other, but where it is looked whether their
