@@ -236,7 +236,7 @@ static bool alloc_window(struct ropcie_peer *peer, size_t size,
  * @peer: peer
  *
  * Return: 0; -EAGAIN while the hardware's link is down, which hides what it
- * demands of a window; -ENOMEM.
+ * demands of a window; -ENOLINK when it went down in the middle; -ENOMEM.
  */
 int ropcie_ntb_open(struct ropcie_peer *peer)
 {
@@ -255,11 +255,8 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 	do {
 		/* Anew each time: some hardware takes it for a request. */
 		if (ntb_mw_get_align(np->port->ntb, np->pidx, in_window(np),
-				     &align, &size_align, &size_max)) {
-			if (last == SIZE_MAX)
-				return -EAGAIN;
-			break;
-		}
+				     &align, &size_align, &size_max))
+			return last == SIZE_MAX ? -EAGAIN : -ENOLINK;
 		want = min_t(resource_size_t, want, size_max);
 		size = round_up(want, size_align);
 		/* Rounded up, it may be what could not be had. */

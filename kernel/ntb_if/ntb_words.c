@@ -152,8 +152,8 @@ static u32 word_read(struct ropcie_ntb_peer *np, u32 word)
 			     (np - port->peer) * port->nwords + word);
 }
 
-/* A moment later, and not behind programs: heartbeats may be among what is left. */
-static void look_again(struct ropcie_ntb *port)
+/* And not behind programs: heartbeats may be among what is left. */
+static void look_soon(struct ropcie_ntb *port)
 {
 	queue_delayed_work(ropcie_link_wq, &port->msg_work,
 			   ROPCIE_NTB_AGAIN_JIFFIES);
@@ -169,7 +169,7 @@ static void look_for_messages(struct ropcie_ntb *port)
 	if (!ropcie_ntb_msg_waits(port))
 		return;
 	ntb_msg_event(port->ntb);
-	look_again(port);
+	look_soon(port);
 }
 
 /**
@@ -254,5 +254,5 @@ void ropcie_ntb_msg_event(struct ropcie_ntb *port)
 		msg_received(port, pidx, msg);
 	}
 	/* IDT's interrupts only when none was there: what is left is found a moment later. */
-	look_again(port);
+	look_soon(port);
 }

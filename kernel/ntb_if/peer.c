@@ -487,8 +487,11 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 		unsaid = backend->publish(peer, &peer->link.own);
 	if (todo & ROPCIE_LINK_DO_NOTIFY)
 		backend->notify(peer);
-	if ((todo & ROPCIE_LINK_DO_NOTIFY) && peer->link.state == ROPCIE_LINK_DOWN)
+	/* The hold is for a peer that can see the words clear. */
+	if (peer->link.state == ROPCIE_LINK_DOWN &&
+	    ((todo & ROPCIE_LINK_DO_NOTIFY) || peer->unsaid))
 		ropcie_link_hold(&peer->link, now_ms());
+	peer->unsaid = unsaid;
 	/* Who is not known to write is thought to have let go: see the backend. */
 	if ((todo & ROPCIE_LINK_DO_UP) && (unsaid || peer_connect(peer)))
 		peer_carry_out(peer, ropcie_link_kill(&peer->link, now_ms()));

@@ -347,6 +347,17 @@ TEST_F(PeerLink, KillBeginsAnewWithAnotherEpoch) {
   EXPECT_NE(own(ROPCIE_LW_EPOCH), epoch);
 }
 
+TEST_F(PeerLink, HoldBeginsAnewWhenItTookLongToTell) {
+  ToUp();
+  ropcie_link_kill(&link_, now_);
+  now_ += 10 * kHold;
+  ropcie_link_hold(&link_, now_);
+  EXPECT_EQ(Step(kHold - 1), ROPCIE_LINK_DO_PUBLISH);
+  ExpectDown();
+  Step(1);
+  EXPECT_EQ(link_.state, ROPCIE_LINK_HELLO);
+}
+
 TEST_F(PeerLink, OtherVersionIsRefusedOnce) {
   ToHello();
   ropcie_link_words words = Words(77);
