@@ -605,8 +605,7 @@ void Flow::Arm() const {
   }
 }
 
-bool Flow::Poll() {
-  bool any = false;
+void Flow::Poll(std::vector<const ibv_cq*>* busy) {
   const Clock::time_point now = Clock::now();
   quiet_ += std::min<Clock::duration>(now - polled_, kPollGap);
   polled_ = now;
@@ -618,15 +617,16 @@ bool Flow::Poll() {
         ibv_poll_cq(cq, static_cast<int>(done.size()), done.data());
     if (count < 0 && ground_.side.options.loses_device) {
       refused_ = true;
-      return any;
+      return;
     }
     Check(count >= 0, name_, ": ibv_poll_cq failed");
-    any |= count > 0;
+    if (count > 0) {
+      busy->push_back(cq);
+    }
     for (int i = 0; i < count; ++i) {
       Completed(done.at(static_cast<size_t>(i)), receives);
     }
   }
-  return any;
 }
 
 bool Flow::Posted(int error, const char* what) {

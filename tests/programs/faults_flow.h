@@ -55,9 +55,9 @@ class Flow {
   // The first messages, when the peer is ready.
   virtual void Start() { SendAll(); }
 
-  // Takes what has completed; goes on with the next unless that is over. False
-  // if there was nothing.
-  bool Poll();
+  // Takes what has completed; goes on with the next unless that is over. Adds
+  // the queues that had something.
+  void Poll(std::vector<const ibv_cq*>* busy);
 
   // The next completion of either half raises an event.
   void Arm() const;
@@ -193,13 +193,13 @@ class Flows {
   Flows& operator=(const Flows&) = delete;
   Flows& operator=(Flows&&) = delete;
 
-  // False if nothing has completed.
-  bool Poll() {
-    bool any = false;
+  // Returns the queues in which something had completed.
+  std::vector<const ibv_cq*> Poll() {
+    std::vector<const ibv_cq*> busy;
     for (const auto& flow : flows_) {
-      any |= flow->Poll();
+      flow->Poll(&busy);
     }
-    return any;
+    return busy;
   }
 
   // Is it so for all flows, or for all that are connected?

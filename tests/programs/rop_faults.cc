@@ -24,8 +24,10 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "failure.h"
 #include "faults_flow.h"
@@ -228,30 +230,53 @@ class Round {
     }
   }
 
+  // Each queue that was empty and no more is has raised an event.
   void Sleep(Clock::time_point end, int fd) {
+    std::set<const ibv_cq*> told;
+    TakeCqEvents(0, &told);
+    told.clear();
     flows_.ForEach([](const Flow& flow) { flow.Arm(); });
-    // What completed before raises no event.
-    if (flows_.Poll()) {
-      return;
-    }
-    const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(
-        end - Clock::now());
+    // What completed before raises none.
+    const std::vector<const ibv_cq*> before = flows_.Poll();
+    const int most = before.empty() ? MsUntil(end) : 0;
     std::array<pollfd, 3> wait = {
         {{ground_.channel->fd, POLLIN, 0},
          {ground_.device.context->async_fd, POLLIN, 0},
          {fd, POLLIN, 0}}};
-    CheckErrno(poll(wait.data(), wait.size(),
-                    static_cast<int>(std::max<int64_t>(most.count(), 0))) < 0
-                   ? errno
-                   : 0,
-               "poll");
-    while (poll(wait.data(), 1, 0) == 1) {
+    CheckErrno(poll(wait.data(), wait.size(), most) < 0 ? errno : 0, "poll");
+    const std::vector<const ibv_cq*> busy = flows_.Poll();
+    TakeCqEvents(0, &told);
+    for (const ibv_cq* const cq : busy) {
+      if (std::find(before.begin(), before.end(), cq) != before.end()) {
+        continue;
+      }
+      // It may come a little later than what it tells of can be seen.
+      const Clock::time_point soon = Clock::now() + MostOfSoon();
+      while (!told.contains(cq) && Clock::now() < soon) {
+        TakeCqEvents(MsUntil(soon), &told);
+      }
+      Check(told.contains(cq), "something has completed, and no event told",
+            Progress());
+    }
+  }
+
+  static int MsUntil(Clock::time_point end) {
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - Clock::now());
+    return static_cast<int>(std::max<int64_t>(ms.count(), 0));
+  }
+
+  // All that come within the time, and what is there already.
+  void TakeCqEvents(int timeout_ms, std::set<const ibv_cq*>* told) const {
+    pollfd wait = {ground_.channel->fd, POLLIN, 0};
+    for (; poll(&wait, 1, timeout_ms) == 1; timeout_ms = 0) {
       ibv_cq* cq = nullptr;
       void* context = nullptr;
       CheckErrno(
           ibv_get_cq_event(ground_.channel, &cq, &context) != 0 ? errno : 0,
           "ibv_get_cq_event");
       ibv_ack_cq_events(cq, 1);
+      told->insert(cq);
     }
   }
 
