@@ -97,6 +97,11 @@ die_connecting() {
 	pass "clients die while they connect"
 }
 
+# lost_all: no queue pair of rping is in RTS any more.
+lost_all() {
+	! grep -q "type RC state RTS .*comm rping" <<<"$(rdma res show qp)"
+}
+
 one_turn() {
 	if [ "$NODE" = 2 ]; then
 		refused RDMA_CM_EVENT_REJECTED ucmatose -s "$SERVER" -p 9999
@@ -140,7 +145,12 @@ one_turn() {
 	[ "$NODE" != 2 ] || endless
 	meet
 	# Receives that are flushed are nothing to rping, which may wait for ever then.
+	! lost_all || fail "no queue pair of rping is in RTS: $(rdma res show qp)"
+	meet
+	before=$(link_counters)
 	[ "$NODE" != 1 ] || cut_for down 0.3
+	retry "$patience" lost_all || fail "a queue pair of rping goes on: $(rdma res show qp)"
+	[ "$(link_counters)" != "$before" ] || fail "the link was not lost"
 	meet
 	kill -KILL "$([ "$NODE" = 1 ] && echo "$serving" || echo "$running")" 2>/dev/null || true
 	wait

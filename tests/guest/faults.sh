@@ -256,7 +256,7 @@ modules() {
 	for ((turn = 1; turn <= turns; turn++)); do
 		lose_device 1 unload_modules load_modules ropcie
 		lose_device 2 unload_modules load_modules ropcie
-		lose_device $((turn % 2 + 1)) unload_modules load_modules "${modules[RANDOM % ${#modules[@]}]}"
+		lose_device $((turn % 2 + 1)) unload_modules load_modules "${modules[(turn + batch) % ${#modules[@]}]}"
 		lose_device $((turn % 2 + 1)) unload_modules load_modules ntb_hw_ivshmem
 	done
 	pass "modules that go and come under traffic, $turns times"
@@ -436,7 +436,7 @@ processors() {
 # Many turns are done in batches of all ways, so that memory can be seen to grow.
 batches=1
 [ "$turns" -lt 20 ] || batches=4
-turns=$((turns / batches))
+turns=$(((turns + batches - 1) / batches))
 for ((batch = 1; batch <= batches; batch++)); do
 	for way in "${ways[@]}"; do
 		meet

@@ -227,12 +227,17 @@ withstand_flood() {
 	lab-barrier "flood-over-$turn"
 }
 
+has_told() {
+	grep -q '^told many words' "$LAB_OUT/hostile" || ended "$hostile"
+}
+
 # tell_words: any messages, until the others have had enough.
 tell_words() {
-	rop_hostile --stage words --seed "$((seed + turn))" >"$LAB_OUT/hostile" 2>&1 &
+	rop_hostile --stage words --seed "$((seed + turn))" --timeout "$patience" >"$LAB_OUT/hostile" 2>&1 &
 	hostile=$!
 	lab-barrier "words-$turn"
-	retry $((3 * patience)) grep -q '^told many words' "$LAB_OUT/hostile" || fail "no words: $(<"$LAB_OUT/hostile")"
+	retry $((3 * patience)) has_told || true # it may have ended
+	grep -q '^told many words' "$LAB_OUT/hostile" || fail "no words: $(<"$LAB_OUT/hostile")"
 	lab-barrier "told-$turn"
 	lab-barrier "heard-$turn"
 	lab-barrier "words-over-$turn"

@@ -170,14 +170,19 @@ class Hostile {
   // Each victim takes in the end what no event tells of.
   void AwaitEars() const {
     for (const Victim& victim : victims_) {
+      AwaitTaken(victim);
       Silence(victim);
-      const auto end =
-          std::chrono::steady_clock::now() + std::chrono::seconds(timeout_s_);
-      while (!HasTaken(victim)) {
-        Check(std::chrono::steady_clock::now() < end, "device ", victim.id,
-              " does not look for messages of which no event tells");
-        PauseUs(1000);
-      }
+      AwaitTaken(victim);
+    }
+  }
+
+  void AwaitTaken(const Victim& victim) const {
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(timeout_s_);
+    while (!HasTaken(victim)) {
+      Check(std::chrono::steady_clock::now() < end, "device ", victim.id,
+            " does not look for messages of which no event tells");
+      PauseUs(1000);
     }
   }
 
