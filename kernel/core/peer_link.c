@@ -91,14 +91,8 @@ void ropcie_link_init(struct ropcie_peer_link *l,
 	l->hold = hold;
 }
 
-void ropcie_link_hold(struct ropcie_peer_link *l, u64 now)
-{
-	l->hold_until = now + l->hold;
-}
-
 /* Clear the own words but the heartbeat, which never starts again. */
-static u32 go_down(struct ropcie_peer_link *l, enum ropcie_link_loss why,
-		   u64 now)
+static u32 go_down(struct ropcie_peer_link *l, enum ropcie_link_loss why)
 {
 	u32 todo = ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY;
 	u32 i;
@@ -109,16 +103,23 @@ static u32 go_down(struct ropcie_peer_link *l, enum ropcie_link_loss why,
 	}
 	l->state = ROPCIE_LINK_DOWN;
 	l->peer_epoch = 0;
-	ropcie_link_hold(l, now);
-	l->cleared = true;
+	l->cleared = false;
 	for (i = 0; i <= ROPCIE_LW_CHECK; i++)
 		l->own.w[i] = 0;
 	return todo;
 }
 
-u32 ropcie_link_kill(struct ropcie_peer_link *l, u64 now)
+u32 ropcie_link_kill(struct ropcie_peer_link *l)
 {
-	return go_down(l, ROPCIE_LOSS_KILLED, now);
+	return go_down(l, ROPCIE_LOSS_KILLED);
+}
+
+void ropcie_link_published(struct ropcie_peer_link *l, bool sent, u64 now)
+{
+	if (l->state != ROPCIE_LINK_DOWN || l->cleared || !l->hw_up || !sent)
+		return;
+	l->cleared = true;
+	l->hold_until = now + l->hold;
 }
 
 static u32 say_hello(struct ropcie_peer_link *l, u32 epoch)
@@ -198,7 +199,7 @@ static bool silent(struct ropcie_peer_link *l,
 /* PREPARE, READY, UP: is the peer still who it was, and is it ready too? */
 static u32 follow(struct ropcie_peer_link *l,
 		  const struct ropcie_link_words *peer, enum look look,
-		  u64 passed, u64 now)
+		  u64 passed)
 {
 	bool good = look == LOOK_GOOD;
 	bool acked = peer->w[ROPCIE_LW_ACK] == l->own.w[ROPCIE_LW_EPOCH];
@@ -206,12 +207,12 @@ static u32 follow(struct ropcie_peer_link *l,
 
 	if (look == LOOK_ABSENT)
 		return go_down(l, peer->w[ROPCIE_LW_MAGIC] ?
-			       ROPCIE_LOSS_GARBLED : ROPCIE_LOSS_CLEARED, now);
+			       ROPCIE_LOSS_GARBLED : ROPCIE_LOSS_CLEARED);
 	if (look == LOOK_FOREIGN || (good && !same_peer(l, peer)) ||
 	    (good && up && !acked))
-		return go_down(l, ROPCIE_LOSS_OTHER, now);
+		return go_down(l, ROPCIE_LOSS_OTHER);
 	if (up && silent(l, peer, good, passed))
-		return go_down(l, ROPCIE_LOSS_SILENCE, now);
+		return go_down(l, ROPCIE_LOSS_SILENCE);
 	if (up || !good)
 		return 0;
 	if (l->state == ROPCIE_LINK_PREPARE)
@@ -234,18 +235,16 @@ u32 ropcie_link_step(struct ropcie_peer_link *l, bool hw_up,
 
 	l->last_step = now;
 	l->own.w[ROPCIE_LW_HEARTBEAT]++;
+	l->hw_up = hw_up;
 	if (!hw_up) {
-		if (l->state != ROPCIE_LINK_DOWN)
-			todo = go_down(l, ROPCIE_LOSS_HARDWARE, now);
-		else
-			todo = 0;
 		/* What is written now may be lost: clear again when it is up. */
 		l->cleared = false;
-		return todo;
+		return l->state == ROPCIE_LINK_DOWN ?
+		       0 : go_down(l, ROPCIE_LOSS_HARDWARE);
 	}
 	if (l->state == ROPCIE_LINK_DOWN) {
-		if (!l->cleared) /* no loss: that was before */
-			return go_down(l, ROPCIE_LOSS_HARDWARE, now);
+		if (!l->cleared)
+			return todo | ROPCIE_LINK_DO_NOTIFY;
 		if (now < l->hold_until)
 			return todo;
 		todo |= say_hello(l, epoch);
@@ -254,5 +253,5 @@ u32 ropcie_link_step(struct ropcie_peer_link *l, bool hw_up,
 	look = look_at(l, peer, &offer);
 	if (l->state == ROPCIE_LINK_HELLO)
 		return todo | meet(l, peer, look, &offer);
-	return todo | follow(l, peer, look, passed, now);
+	return todo | follow(l, peer, look, passed);
 }

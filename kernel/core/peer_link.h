@@ -82,6 +82,8 @@ enum ropcie_link_loss {
  * call ropcie_link_prepared() before the next ropcie_link_step(). When that
  * fails, only step again: DO_PREPARE comes again.
  *
+ * DO_PUBLISH: then call ropcie_link_published().
+ *
  * DO_UP: set up the lanes over the prepared window as it is. The peer may be
  * up already and its first records may be there: nothing is cleaned here.
  */
@@ -107,9 +109,10 @@ enum ropcie_link_loss {
  * @last_step: time of the last step, ms
  * @last_epoch: own epoch before this one
  * @beat_limit: ms of silence after which the peer is lost
- * @hold_until: a new epoch is announced not before this time, ms
- * @hold: ms that words stay clear after a loss
- * @cleared: in DOWN: clear words were given out while the hardware was up
+ * @hold_until: with @cleared: a new epoch is announced not before this time, ms
+ * @hold: ms that the peer sees the words clear after a loss
+ * @hw_up: the hardware's link was up at the last step
+ * @cleared: in DOWN: the peer has got the clear words while @hw_up
  * @refused: DO_REFUSE was given for what the peer says now
  */
 struct ropcie_peer_link {
@@ -128,6 +131,7 @@ struct ropcie_peer_link {
 	u64 beat_limit;
 	u64 hold_until;
 	u64 hold;
+	bool hw_up;
 	bool cleared;
 	bool refused;
 };
@@ -140,7 +144,7 @@ struct ropcie_peer_link {
  *	included: an offer that needs more is refused
  * @beat_limit: ms of silence that mean death; a few steps long. A pause of
  *	this side itself counts for a quarter of it at most.
- * @hold: ms between a loss and the next hello
+ * @hold: ms between the clear words after a loss and the next hello
  */
 void ropcie_link_init(struct ropcie_peer_link *l,
 		      const struct ropcie_link_offer *offer, u64 room,
@@ -174,18 +178,21 @@ u32 ropcie_link_prepared(struct ropcie_peer_link *l);
 /**
  * ropcie_link_kill() - give the link up now (protocol error, stop)
  * @l: link
- * @now: ms
  *
  * Return: ROPCIE_LINK_DO_LOST if it was up, and DO_PUBLISH | DO_NOTIFY.
  */
-u32 ropcie_link_kill(struct ropcie_peer_link *l, u64 now);
+u32 ropcie_link_kill(struct ropcie_peer_link *l);
 
 /**
- * ropcie_link_hold() - begin to keep the words clear
- * @l: link, in DOWN
- * @now: ms; when the peer can see them clear, if that took a while
+ * ropcie_link_published() - the own words have been written out, or have not
+ * @l: link
+ * @sent: the peer has got all of them, as far as can be known here
+ * @now: ms; after they were written, if that took a while
+ *
+ * No hello follows a loss before the peer has had the time to see the words
+ * clear. Where it did not get them the next step asks for them again.
  */
-void ropcie_link_hold(struct ropcie_peer_link *l, u64 now);
+void ropcie_link_published(struct ropcie_peer_link *l, bool sent, u64 now);
 
 /* Features that both sides offer; from PREPARE on. */
 static inline u32 ropcie_link_features(const struct ropcie_peer_link *l)

@@ -158,7 +158,6 @@ struct ropcie_lane {
  * @link: handshake
  * @link_ready: @link is initialised, because the windows are there
  * @stepped: when its last step began, jiffies; read by anybody
- * @unsaid: the peer has not got the last words
  * @rests: something has failed, and is not tried before @rest_until
  * @rest_until: jiffies
  * @window_error: why a window could not be had, which people have been told; or 0
@@ -195,7 +194,6 @@ struct ropcie_peer {
 	struct ropcie_peer_link link;
 	bool link_ready;
 	unsigned long stepped;
-	bool unsaid;
 	bool rests;
 	unsigned long rest_until;
 	int window_error;

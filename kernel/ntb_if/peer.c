@@ -473,7 +473,7 @@ static u32 peer_prepare(struct ropcie_peer *peer)
 static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 {
 	const struct ropcie_backend *backend = peer->adapter->backend;
-	int unsaid = 0;
+	bool sent = true;
 
 	lockdep_assert_held(&peer->mutex);
 	if (todo & ROPCIE_LINK_DO_LOST)
@@ -483,18 +483,15 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 		peer_shut(peer);
 	if (todo & ROPCIE_LINK_DO_PREPARE)
 		todo |= peer_prepare(peer);
-	if (todo & ROPCIE_LINK_DO_PUBLISH)
-		unsaid = backend->publish(peer, &peer->link.own);
+	if (todo & ROPCIE_LINK_DO_PUBLISH) {
+		sent = !backend->publish(peer, &peer->link.own);
+		ropcie_link_published(&peer->link, sent, now_ms());
+	}
 	if (todo & ROPCIE_LINK_DO_NOTIFY)
 		backend->notify(peer);
-	/* The hold is for a peer that can see the words clear. */
-	if (peer->link.state == ROPCIE_LINK_DOWN &&
-	    ((todo & ROPCIE_LINK_DO_NOTIFY) || peer->unsaid))
-		ropcie_link_hold(&peer->link, now_ms());
-	peer->unsaid = unsaid;
 	/* Who is not known to write is thought to have let go: see the backend. */
-	if ((todo & ROPCIE_LINK_DO_UP) && (unsaid || peer_connect(peer)))
-		peer_carry_out(peer, ropcie_link_kill(&peer->link, now_ms()));
+	if ((todo & ROPCIE_LINK_DO_UP) && (!sent || peer_connect(peer)))
+		peer_carry_out(peer, ropcie_link_kill(&peer->link));
 	if (todo & ROPCIE_LINK_DO_REFUSE)
 		peer_refuse(peer,
 			    "another version of RoPCIe, or more memory than the window to it shows (window_kib)");
@@ -503,7 +500,7 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 /* Give the link up after an error of the peer's, or at the end. */
 static void peer_kill(struct ropcie_peer *peer)
 {
-	peer_carry_out(peer, ropcie_link_kill(&peer->link, now_ms()));
+	peer_carry_out(peer, ropcie_link_kill(&peer->link));
 	/* In case it was not up for the handshake: lanes never outlive it. */
 	peer_disconnect(peer);
 }

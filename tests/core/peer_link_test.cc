@@ -49,7 +49,18 @@ class PeerLink : public testing::Test {
   uint32_t Step(uint64_t passed = kTick) {
     now_ += passed;
     peer_.w[ROPCIE_LW_HEARTBEAT] += beating_ ? 1 : 0;
-    return ropcie_link_step(&link_, hw_up_, &peer_, next_epoch_++, now_);
+    return Publish(
+        ropcie_link_step(&link_, hw_up_, &peer_, next_epoch_++, now_));
+  }
+
+  uint32_t Kill() { return Publish(ropcie_link_kill(&link_)); }
+
+  uint32_t Publish(uint32_t todo) {
+    if ((todo & ROPCIE_LINK_DO_PUBLISH) != 0) {
+      now_ += publish_takes_;
+      ropcie_link_published(&link_, sent_, now_);
+    }
+    return todo;
   }
 
   [[nodiscard]] uint32_t own(ropcie_link_word word) const {
@@ -105,6 +116,8 @@ class PeerLink : public testing::Test {
   ropcie_link_words peer_{};
   bool hw_up_ = true;
   bool beating_ = true;
+  bool sent_ = true;
+  uint64_t publish_takes_ = 0;
   uint32_t next_epoch_ = 1000;
   uint64_t now_ = 5000;
 };
@@ -135,7 +148,7 @@ TEST_F(PeerLink, EpochIsNeverZeroNorTheLastOne) {
   Step(kHold);
   const uint32_t first = own(ROPCIE_LW_EPOCH);
   EXPECT_NE(first, 0U);
-  ropcie_link_kill(&link_, now_);
+  Kill();
   next_epoch_ = first;
   Step(kHold);
   EXPECT_EQ(link_.state, ROPCIE_LINK_HELLO);
@@ -214,7 +227,7 @@ TEST_F(PeerLink, HeartbeatAdvancesAtEachStepAndNeverStartsAgain) {
     EXPECT_GT(own(ROPCIE_LW_HEARTBEAT), last);
     last = own(ROPCIE_LW_HEARTBEAT);
   }
-  ropcie_link_kill(&link_, now_);
+  Kill();
   EXPECT_EQ(own(ROPCIE_LW_HEARTBEAT), last);
 }
 
@@ -339,23 +352,56 @@ TEST_F(PeerLink, HardwareDownLosesThePeerAndClearsAgainWhenUp) {
 TEST_F(PeerLink, KillBeginsAnewWithAnotherEpoch) {
   ToUp();
   const uint32_t epoch = own(ROPCIE_LW_EPOCH);
-  ExpectLost(ropcie_link_kill(&link_, now_), ROPCIE_LOSS_KILLED);
-  EXPECT_FALSE(ropcie_link_kill(&link_, now_) & ROPCIE_LINK_DO_LOST);
+  ExpectLost(Kill(), ROPCIE_LOSS_KILLED);
+  EXPECT_FALSE(Kill() & ROPCIE_LINK_DO_LOST);
   Show(Words(78));
   Step(kHold);
   EXPECT_EQ(link_.state, ROPCIE_LINK_PREPARE);
   EXPECT_NE(own(ROPCIE_LW_EPOCH), epoch);
 }
 
-TEST_F(PeerLink, HoldBeginsAnewWhenItTookLongToTell) {
+TEST_F(PeerLink, HoldBeginsWhenTheWordsAreOut) {
   ToUp();
-  ropcie_link_kill(&link_, now_);
-  now_ += 10 * kHold;
-  ropcie_link_hold(&link_, now_);
+  publish_takes_ = 10 * kHold;
+  Kill();
+  publish_takes_ = 0;
   EXPECT_EQ(Step(kHold - 1), ROPCIE_LINK_DO_PUBLISH);
   ExpectDown();
   Step(1);
   EXPECT_EQ(link_.state, ROPCIE_LINK_HELLO);
+}
+
+TEST_F(PeerLink, HoldBeginsWhenThePeerHasGotTheClearWords) {
+  ToUp();
+  sent_ = false;
+  ExpectLost(Kill(), ROPCIE_LOSS_KILLED);
+  for (int i = 0; i < 20; i++) {
+    EXPECT_EQ(Step(kHold), ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
+    ExpectDown();
+  }
+  sent_ = true;
+  EXPECT_EQ(Step(), ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
+  ExpectDown();
+  sent_ = false;  // from now on it makes no difference
+  EXPECT_EQ(Step(kHold - 1), ROPCIE_LINK_DO_PUBLISH);
+  ExpectDown();
+  Step(1);
+  EXPECT_EQ(link_.state, ROPCIE_LINK_HELLO);
+}
+
+TEST_F(PeerLink, WordsThatWentOutWhileTheHardwareWasDownAreNotGot) {
+  ToUp();
+  hw_up_ = false;
+  Step();
+  Kill();
+  hw_up_ = true;
+  EXPECT_EQ(Step(kHold), ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
+  ExpectDown();
+  hw_up_ = false;
+  Step();
+  hw_up_ = true;
+  EXPECT_EQ(Step(kHold), ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
+  ExpectDown();
 }
 
 TEST_F(PeerLink, OtherVersionIsRefusedOnce) {

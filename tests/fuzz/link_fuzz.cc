@@ -20,7 +20,7 @@ class Link {
     while (input_->remaining_bytes() > 0) {
       switch (input_->ConsumeIntegralInRange(0, 7)) {
         case 0:
-          Look(ropcie_link_kill(&link_, now_));
+          Look(ropcie_link_kill(&link_));
           break;
         case 1:
           Look(ropcie_link_prepared(&link_));
@@ -90,12 +90,22 @@ class Link {
     }
     FUZZ_CHECK(link_.own.w[ROPCIE_LW_MAGIC] == 0 ||
                link_.own.w[ROPCIE_LW_CHECK] == ropcie_link_check(&link_.own));
+    FUZZ_CHECK(!was_down_ || link_.state == ROPCIE_LINK_DOWN || cleared_);
+    was_down_ = link_.state == ROPCIE_LINK_DOWN;
+    cleared_ = cleared_ && was_down_;
+    if (todo & ROPCIE_LINK_DO_PUBLISH) {
+      const bool sent = input_->ConsumeBool();
+      ropcie_link_published(&link_, sent, now_);
+      cleared_ = cleared_ || (was_down_ && sent);
+    }
   }
 
   Input* input_;
   uint64_t room_;
   uint64_t now_ = 1;
   bool was_up_ = false;
+  bool was_down_ = true;
+  bool cleared_ = false;
   ropcie_link_words peer_{};
   ropcie_peer_link link_{};
 };

@@ -95,6 +95,8 @@ MUTANTS = (
            " ||\n\t    ropcie_link_offer_size(offer) > l->room)", ")"),
     Mutant("another life of the peer", "peer_link.c",
            "return peer->w[ROPCIE_LW_EPOCH] == l->peer_epoch &&", "return"),
+    Mutant("a hello before the peer has the clear words", "peer_link.c",
+           "if (!l->cleared)", "if (false)"),
     Mutant("a peer that still answers somebody else", "peer_link.c",
            "if (look != LOOK_GOOD || (ack && ack != l->own.w[ROPCIE_LW_EPOCH]))",
            "if (look != LOOK_GOOD)"),
