@@ -57,7 +57,7 @@ struct ropcie_link_offer {
 };
 
 enum ropcie_link_state {
-	ROPCIE_LINK_DOWN, /* hardware link down, stopped, or words held clear */
+	ROPCIE_LINK_DOWN, /* hardware link down, stopped, or words to be clear */
 	ROPCIE_LINK_HELLO, /* epoch announced, waiting for the peer's */
 	ROPCIE_LINK_PREPARE, /* peer known: caller prepares the window for it */
 	ROPCIE_LINK_READY, /* acknowledged the peer, waiting for its acknowledge */
@@ -82,7 +82,8 @@ enum ropcie_link_loss {
  * call ropcie_link_prepared() before the next ropcie_link_step(). When that
  * fails, only step again: DO_PREPARE comes again.
  *
- * DO_PUBLISH: then call ropcie_link_published().
+ * DO_PUBLISH: then call ropcie_link_published(). Words that did not get out are
+ * not worth a DO_NOTIFY, nor a DO_UP where the peer would not know: kill the link.
  *
  * DO_UP: set up the lanes over the prepared window as it is. The peer may be
  * up already and its first records may be there: nothing is cleaned here.
@@ -110,9 +111,9 @@ enum ropcie_link_loss {
  * @last_epoch: own epoch before this one
  * @beat_limit: ms of silence after which the peer is lost
  * @hold_until: with @cleared: a new epoch is announced not before this time, ms
- * @hold: ms that the peer sees the words clear after a loss
+ * @hold: ms that the words are out clear after a loss
  * @hw_up: the hardware's link was up at the last step
- * @cleared: in DOWN: the peer has got the clear words while @hw_up
+ * @cleared: in DOWN: the clear words are out, written while @hw_up
  * @refused: DO_REFUSE was given for what the peer says now
  */
 struct ropcie_peer_link {
@@ -186,11 +187,11 @@ u32 ropcie_link_kill(struct ropcie_peer_link *l);
 /**
  * ropcie_link_published() - the own words have been written out, or have not
  * @l: link
- * @sent: the peer has got all of them, as far as can be known here
+ * @sent: they are all out, as far as can be known here
  * @now: ms; after they were written, if that took a while
  *
  * No hello follows a loss before the peer has had the time to see the words
- * clear. Where it did not get them the next step asks for them again.
+ * clear. Where they did not get out the next step asks for them again.
  */
 void ropcie_link_published(struct ropcie_peer_link *l, bool sent, u64 now);
 

@@ -18,7 +18,7 @@
  * @open: make the inbound window (peer->in, peer->in_size) and map the
  *	outbound one (peer->out, ...), if that has not been done yet; find out
  *	whether the peer can be shown all memory (peer->shows_memory). Return: 0,
- *	or -EAGAIN: ask again later
+ *	or -EAGAIN: ask again at the next step; -ENOLINK: after a rest
  * @close: free what open made; after @stop
  * @prepare: let the peer reach the inbound window, which is clean
  * @connect: the peer's words say that it is ready: make the outbound window

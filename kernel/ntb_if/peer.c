@@ -400,6 +400,10 @@ static bool peer_link_ready(struct ropcie_peer *peer)
 		ret = peer_make_offer(peer, &offer);
 	if (ret == -EAGAIN)
 		return false;
+	if (ret == -ENOLINK) {
+		peer_rest(peer);
+		return false;
+	}
 	if (ret) {
 		if (peer->window_error != ret)
 			dev_err(a->dev, "no window for peer %u: %d\n",
@@ -487,7 +491,7 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 		sent = !backend->publish(peer, &peer->link.own);
 		ropcie_link_published(&peer->link, sent, now_ms());
 	}
-	if (todo & ROPCIE_LINK_DO_NOTIFY)
+	if ((todo & ROPCIE_LINK_DO_NOTIFY) && sent)
 		backend->notify(peer);
 	/* Who is not known to write is thought to have let go: see the backend. */
 	if ((todo & ROPCIE_LINK_DO_UP) && (!sent || peer_connect(peer)))
@@ -545,7 +549,8 @@ static void peer_step(struct ropcie_peer *peer)
 		if (peer->lanes_set) {
 			peer_protocol_error(peer, error);
 			peer_kill(peer);
-			return;
+			if (up)
+				return;
 		}
 	}
 	if (up)

@@ -105,7 +105,7 @@ class World {
   }
 
   // As through a register that may stay full: then the rest is not written.
-  void Publish(Side* side) {
+  bool Publish(Side* side) {
     std::vector<int> words = Shuffled();
     const bool sent = !trouble_ || !random_.OneIn(8);
     if (!sent) {
@@ -116,6 +116,7 @@ class World {
           word, Word{.value = side->link.own.w[word], .life = side->life});
     }
     ropcie_link_published(&side->link, sent, now_);
+    return sent;
   }
 
   void Deliver(Side* side) {
@@ -170,11 +171,12 @@ class World {
         todo |= ropcie_link_prepared(&side->link);
       }
     }
-    if ((todo & ROPCIE_LINK_DO_PUBLISH) != 0) {
-      Publish(side);
-    }
+    const bool sent = (todo & ROPCIE_LINK_DO_PUBLISH) == 0 || Publish(side);
     if ((todo & ROPCIE_LINK_DO_UP) != 0) {
       CheckUp(side);
+      if (!sent) {
+        Do(side, ropcie_link_kill(&side->link));
+      }
     }
     ASSERT_EQ(side->up, side->link.state == ROPCIE_LINK_UP);
   }

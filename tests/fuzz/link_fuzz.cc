@@ -20,6 +20,7 @@ class Link {
     while (input_->remaining_bytes() > 0) {
       switch (input_->ConsumeIntegralInRange(0, 7)) {
         case 0:
+          cleared_ = false;
           Look(ropcie_link_kill(&link_));
           break;
         case 1:
@@ -28,7 +29,9 @@ class Link {
         default:
           Change();
           now_ += input_->ConsumeBool() ? kLimit / 8 : Number<uint16_t>(input_);
-          Look(ropcie_link_step(&link_, input_->ConsumeBool(), &peer_,
+          hw_up_ = input_->ConsumeBool();
+          cleared_ = cleared_ && hw_up_;
+          Look(ropcie_link_step(&link_, hw_up_, &peer_,
                                 Number<uint32_t>(input_), now_));
       }
     }
@@ -90,13 +93,17 @@ class Link {
     }
     FUZZ_CHECK(link_.own.w[ROPCIE_LW_MAGIC] == 0 ||
                link_.own.w[ROPCIE_LW_CHECK] == ropcie_link_check(&link_.own));
-    FUZZ_CHECK(!was_down_ || link_.state == ROPCIE_LINK_DOWN || cleared_);
+    FUZZ_CHECK(!was_down_ || link_.state == ROPCIE_LINK_DOWN ||
+               (cleared_ && now_ >= cleared_at_ + kHold));
     was_down_ = link_.state == ROPCIE_LINK_DOWN;
     cleared_ = cleared_ && was_down_;
     if (todo & ROPCIE_LINK_DO_PUBLISH) {
       const bool sent = input_->ConsumeBool();
       ropcie_link_published(&link_, sent, now_);
-      cleared_ = cleared_ || (was_down_ && sent);
+      if (was_down_ && hw_up_ && sent && !cleared_) {
+        cleared_ = true;
+        cleared_at_ = now_;
+      }
     }
   }
 
@@ -106,6 +113,8 @@ class Link {
   bool was_up_ = false;
   bool was_down_ = true;
   bool cleared_ = false;
+  bool hw_up_ = false;
+  uint64_t cleared_at_ = 0;
   ropcie_link_words peer_{};
   ropcie_peer_link link_{};
 };

@@ -97,6 +97,10 @@ die_connecting() {
 	pass "clients die while they connect"
 }
 
+link_has_changed() {
+	[ "$(link_counters)" != "$before" ]
+}
+
 # lost_all: no queue pair of rping is in RTS any more.
 lost_all() {
 	! grep -q "type RC state RTS .*comm rping" <<<"$(rdma res show qp)"
@@ -146,11 +150,11 @@ one_turn() {
 	meet
 	# Receives that are flushed are nothing to rping, which may wait for ever then.
 	! lost_all || fail "no queue pair of rping is in RTS: $(rdma res show qp)"
-	meet
 	before=$(link_counters)
+	meet
 	[ "$NODE" != 1 ] || cut_for down 0.3
 	retry "$patience" lost_all || fail "a queue pair of rping goes on: $(rdma res show qp)"
-	[ "$(link_counters)" != "$before" ] || fail "the link was not lost"
+	retry "$patience" link_has_changed || fail "the link was not lost: $before"
 	meet
 	kill -KILL "$([ "$NODE" = 1 ] && echo "$serving" || echo "$running")" 2>/dev/null || true
 	wait

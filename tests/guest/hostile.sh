@@ -133,6 +133,7 @@ sees_answers() {
 
 # attack NAME STAGE: until the others have had enough.
 attack() {
+	: >"$LAB_OUT/hostile"
 	rop_hostile --stage "$2" --seed "$((seed + turn))" --timeout "$patience" >"$LAB_OUT/hostile" 2>&1 &
 	hostile=$!
 	retry "$patience" grep -q '^hostile' "$LAB_OUT/hostile" || fail "$(<"$LAB_OUT/hostile")"
@@ -233,6 +234,7 @@ has_told() {
 
 # tell_words: any messages, until the others have had enough.
 tell_words() {
+	: >"$LAB_OUT/hostile"
 	rop_hostile --stage words --seed "$((seed + turn))" --timeout "$patience" >"$LAB_OUT/hostile" 2>&1 &
 	hostile=$!
 	lab-barrier "words-$turn"

@@ -113,7 +113,7 @@ class Node {
 
   void CarryOut(int id, uint32_t todo);
   void Clean(Peer* peer);
-  void PublishWords(Peer* peer);
+  bool PublishWords(Peer* peer);
   void TakeStore(int id, uint64_t bus, std::span<const uint8_t> bytes);
   void OpenLanes(Peer* peer);
   void Lost(int id);
