@@ -50,6 +50,7 @@ _OTHERS_RACES = re.compile("|".join((
     r"\bpoll_schedule_timeout\b",  # poll(2) looks whether it was woken, in memory of its own
     r"\bschedule_hrtimeout_range_clock\b",  # usleep_range(): whether its timer has gone off
     r"\b__handle_mm_fault\b",  # a page table, before it takes its lock and looks again
+    r"\binode_needs_update_time\b",  # a file's times, at a fault of a shared mapping
 )))
 _OURS = re.compile(r"\[(?:ropcie\w*|ntb_hw_ivshmem)\]")
 

@@ -76,6 +76,9 @@ class Findings(unittest.TestCase):
         self.assertEqual(logcheck.findings(report), [])
         fault = report.replace("poll_schedule_timeout.constprop.0 / pollwake", "__handle_mm_fault / do_set_pte")
         self.assertEqual(logcheck.findings(fault), [])
+        times = report.replace("poll_schedule_timeout.constprop.0 / pollwake",
+                               "generic_update_time / inode_needs_update_time")
+        self.assertEqual(logcheck.findings(times), [])
         timer = report.replace("poll_schedule_timeout.constprop.0 / pollwake",
                                "hrtimer_wakeup / schedule_hrtimeout_range_clock")
         self.assertEqual(logcheck.findings(timer), [])
