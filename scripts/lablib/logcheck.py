@@ -45,6 +45,7 @@ _BAD = re.compile("|".join((
 
 _RACE = re.compile(r"\bBUG: KCSAN: ")
 _RACE_ENDS = re.compile(r"={20}")
+_INTERRUPT = re.compile(r"\basm_(?:sysvec_\w+|common_interrupt)\+")
 # Functions whose races are the kernel's own, whoever has called them and what they race with.
 _OTHERS_RACES = re.compile("|".join((
     r"\bpoll_schedule_timeout\b",  # poll(2) looks whether it was woken, in memory of its own
@@ -103,10 +104,13 @@ def _is_ours(report):
     """Races of the rest of the kernel are others' to judge."""
     if _OTHERS_RACES.search(report[0]) and not _OURS.search(report[0]):
         return False
+    interrupted = False
     for line in report:
         if _RACE_ENDS.search(line):
             return False
-        if _OURS.search(line):
+        # What an interrupt has stopped has no part in what it does.
+        interrupted = _STAMP.sub("", line) != "" and (interrupted or bool(_INTERRUPT.search(line)))
+        if _OURS.search(line) and not interrupted:
             return True
     return False
 

@@ -86,6 +86,25 @@ class Findings(unittest.TestCase):
         # Its other side is ours.
         self.assertEqual(len(logcheck.findings(report.replace("/ pollwake", "/ cq_notify [ropcie]"))), 1)
 
+    INTERRUPTED = """\
+[ 1.0] BUG: KCSAN: data-race in tick_nohz_idle_got_tick / tick_sched_do_timer
+[ 1.0]
+[ 1.0] write to 0xffff88807dd1e38c of 1 bytes by interrupt on cpu 1:
+[ 1.0]  tick_sched_do_timer+0xbf/0x130
+[ 1.0]  asm_sysvec_apic_timer_interrupt+0x1b/0x20
+[ 1.0]  ropcie_rx_request+0x2c/0x70 [ropcie]
+[ 1.0]
+[ 1.0] read to 0xffff88807dd1e38c of 1 bytes by task 0 on cpu 1:
+[ 1.0]  do_idle+0x2a/0x240
+"""
+
+    def test_who_was_interrupted_takes_no_part(self):
+        self.assertEqual(logcheck.findings(self.INTERRUPTED), [])
+        ours = self.INTERRUPTED.replace("tick_sched_do_timer+0xbf/0x130", "on_doorbell+0xbf/0x130 [ntb_hw_ivshmem]")
+        self.assertEqual(len(logcheck.findings(ours)), 1)
+        other = self.INTERRUPTED.replace("do_idle+0x2a/0x240", "qp_run+0x2a/0x240 [ropcie]")
+        self.assertEqual(len(logcheck.findings(other)), 1)
+
     DEADLOCK = """\
 [ 1.0] WARNING: possible circular locking dependency detected
 [ 1.0] kworker/0:1/464 is trying to acquire lock:
