@@ -103,7 +103,7 @@ static u32 go_down(struct ropcie_peer_link *l, enum ropcie_link_loss why)
 	}
 	l->state = ROPCIE_LINK_DOWN;
 	l->peer_epoch = 0;
-	l->cleared = false;
+	l->told = false;
 	for (i = 0; i <= ROPCIE_LW_CHECK; i++)
 		l->own.w[i] = 0;
 	return todo;
@@ -116,9 +116,9 @@ u32 ropcie_link_kill(struct ropcie_peer_link *l)
 
 void ropcie_link_published(struct ropcie_peer_link *l, bool sent, u64 now)
 {
-	if (l->state != ROPCIE_LINK_DOWN || l->cleared || !l->hw_up || !sent)
+	if (l->told || !l->hw_up || !sent)
 		return;
-	l->cleared = true;
+	l->told = true;
 	l->hold_until = now + l->hold;
 }
 
@@ -136,6 +136,7 @@ static u32 say_hello(struct ropcie_peer_link *l, u32 epoch)
 	own->w[ROPCIE_LW_FEATURES] = l->offer.features;
 	own->w[ROPCIE_LW_CHECK] = ropcie_link_check(own);
 	l->state = ROPCIE_LINK_HELLO;
+	l->told = false;
 	return ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY;
 }
 
@@ -146,6 +147,7 @@ u32 ropcie_link_prepared(struct ropcie_peer_link *l)
 	l->own.w[ROPCIE_LW_ACK] = l->peer_epoch;
 	l->own.w[ROPCIE_LW_CHECK] = ropcie_link_check(&l->own);
 	l->state = ROPCIE_LINK_READY;
+	l->told = false;
 	return ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY;
 }
 
@@ -217,7 +219,8 @@ static u32 follow(struct ropcie_peer_link *l,
 		return 0;
 	if (l->state == ROPCIE_LINK_PREPARE)
 		return ROPCIE_LINK_DO_PREPARE;
-	if (!acked)
+	/* Who is UP writes, and the peer has to know that it may. */
+	if (!acked || !l->told)
 		return 0;
 	l->state = ROPCIE_LINK_UP;
 	l->last_beat = peer->w[ROPCIE_LW_HEARTBEAT];
@@ -238,14 +241,14 @@ u32 ropcie_link_step(struct ropcie_peer_link *l, bool hw_up,
 	l->hw_up = hw_up;
 	if (!hw_up) {
 		/* What is written now may be lost: clear again when it is up. */
-		l->cleared = false;
+		l->told = false;
 		return l->state == ROPCIE_LINK_DOWN ?
 		       0 : go_down(l, ROPCIE_LOSS_HARDWARE);
 	}
+	if (!l->told)
+		todo |= ROPCIE_LINK_DO_NOTIFY;
 	if (l->state == ROPCIE_LINK_DOWN) {
-		if (!l->cleared)
-			return todo | ROPCIE_LINK_DO_NOTIFY;
-		if (now < l->hold_until)
+		if (!l->told || now < l->hold_until)
 			return todo;
 		todo |= say_hello(l, epoch);
 	}

@@ -83,7 +83,7 @@ enum ropcie_link_loss {
  * fails, only step again: DO_PREPARE comes again.
  *
  * DO_PUBLISH: then call ropcie_link_published(). Words that did not get out are
- * not worth a DO_NOTIFY, nor a DO_UP where the peer would not know: kill the link.
+ * not worth a DO_NOTIFY; the next step asks for both again.
  *
  * DO_UP: set up the lanes over the prepared window as it is. The peer may be
  * up already and its first records may be there: nothing is cleaned here.
@@ -110,10 +110,10 @@ enum ropcie_link_loss {
  * @last_step: time of the last step, ms
  * @last_epoch: own epoch before this one
  * @beat_limit: ms of silence after which the peer is lost
- * @hold_until: with @cleared: a new epoch is announced not before this time, ms
+ * @hold_until: in DOWN, with @told: a new epoch is announced not before this time, ms
  * @hold: ms that the words are out clear after a loss
  * @hw_up: the hardware's link was up at the last step
- * @cleared: in DOWN: the clear words are out, written while @hw_up
+ * @told: the own words are out as they are, heartbeat apart, written while @hw_up
  * @refused: DO_REFUSE was given for what the peer says now
  */
 struct ropcie_peer_link {
@@ -133,7 +133,7 @@ struct ropcie_peer_link {
 	u64 hold_until;
 	u64 hold;
 	bool hw_up;
-	bool cleared;
+	bool told;
 	bool refused;
 };
 
@@ -191,7 +191,8 @@ u32 ropcie_link_kill(struct ropcie_peer_link *l);
  * @now: ms; after they were written, if that took a while
  *
  * No hello follows a loss before the peer has had the time to see the words
- * clear. Where they did not get out the next step asks for them again.
+ * clear, and nobody is UP whose acknowledge is not out. Words that did not get
+ * out are asked for again by the next step.
  */
 void ropcie_link_published(struct ropcie_peer_link *l, bool sent, u64 now);
 

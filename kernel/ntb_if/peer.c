@@ -477,7 +477,7 @@ static u32 peer_prepare(struct ropcie_peer *peer)
 static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 {
 	const struct ropcie_backend *backend = peer->adapter->backend;
-	bool sent = true;
+	bool sent;
 
 	lockdep_assert_held(&peer->mutex);
 	if (todo & ROPCIE_LINK_DO_LOST)
@@ -490,11 +490,10 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 	if (todo & ROPCIE_LINK_DO_PUBLISH) {
 		sent = !backend->publish(peer, &peer->link.own);
 		ropcie_link_published(&peer->link, sent, now_ms());
+		if ((todo & ROPCIE_LINK_DO_NOTIFY) && sent)
+			backend->notify(peer);
 	}
-	if ((todo & ROPCIE_LINK_DO_NOTIFY) && sent)
-		backend->notify(peer);
-	/* Who is not known to write is thought to have let go: see the backend. */
-	if ((todo & ROPCIE_LINK_DO_UP) && (!sent || peer_connect(peer)))
+	if ((todo & ROPCIE_LINK_DO_UP) && peer_connect(peer))
 		peer_carry_out(peer, ropcie_link_kill(&peer->link));
 	if (todo & ROPCIE_LINK_DO_REFUSE)
 		peer_refuse(peer,

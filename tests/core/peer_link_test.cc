@@ -85,7 +85,7 @@ class PeerLink : public testing::Test {
     Show(Words(77));
     ASSERT_EQ(Step(), ROPCIE_LINK_DO_PREPARE | ROPCIE_LINK_DO_PUBLISH);
     ASSERT_EQ(link_.state, ROPCIE_LINK_PREPARE);
-    ASSERT_EQ(ropcie_link_prepared(&link_),
+    ASSERT_EQ(Publish(ropcie_link_prepared(&link_)),
               ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
     ASSERT_EQ(link_.state, ROPCIE_LINK_READY);
   }
@@ -163,7 +163,7 @@ TEST_F(PeerLink, AcknowledgesOnlyWhenPrepared) {
   // Preparing failed: it is asked for again.
   EXPECT_EQ(Step(), ROPCIE_LINK_DO_PREPARE | ROPCIE_LINK_DO_PUBLISH);
   EXPECT_EQ(own(ROPCIE_LW_ACK), 0U);
-  ropcie_link_prepared(&link_);
+  Publish(ropcie_link_prepared(&link_));
   EXPECT_EQ(own(ROPCIE_LW_ACK), 77U);
   EXPECT_EQ(own(ROPCIE_LW_CHECK), ropcie_link_check(&link_.own));
   // Only once: the window is not cleaned again under the peer.
@@ -215,7 +215,7 @@ TEST_F(PeerLink, MeetsAPeerThatIsReadyAlready) {
   ToHello();
   Show(Words(77, own(ROPCIE_LW_EPOCH)));
   EXPECT_TRUE(Step() & ROPCIE_LINK_DO_PREPARE);
-  ropcie_link_prepared(&link_);
+  Publish(ropcie_link_prepared(&link_));
   EXPECT_TRUE(Step() & ROPCIE_LINK_DO_UP);
 }
 
@@ -387,6 +387,37 @@ TEST_F(PeerLink, HoldBeginsWhenThePeerHasGotTheClearWords) {
   ExpectDown();
   Step(1);
   EXPECT_EQ(link_.state, ROPCIE_LINK_HELLO);
+}
+
+TEST_F(PeerLink, IsNotUpBeforeItsAcknowledgeIsOut) {
+  ToHello();
+  Show(Words(77));
+  Step();
+  sent_ = false;
+  Publish(ropcie_link_prepared(&link_));
+  Show(Words(77, own(ROPCIE_LW_EPOCH)));
+  for (int i = 0; i < 20; i++) {
+    EXPECT_EQ(Step(), ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
+    EXPECT_EQ(link_.state, ROPCIE_LINK_READY);
+  }
+  sent_ = true;
+  EXPECT_EQ(Step(), ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
+  EXPECT_EQ(link_.state, ROPCIE_LINK_READY);
+  sent_ = false;  // the peer knows already
+  EXPECT_EQ(Step(), ROPCIE_LINK_DO_UP | ROPCIE_LINK_DO_PUBLISH);
+}
+
+TEST_F(PeerLink, RingsForAHelloThatGotOutLate) {
+  ToHello();
+  Kill();
+  Step();
+  sent_ = false;
+  Step(kHold);
+  EXPECT_EQ(link_.state, ROPCIE_LINK_HELLO);
+  EXPECT_EQ(Step(), ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
+  sent_ = true;
+  EXPECT_EQ(Step(), ROPCIE_LINK_DO_PUBLISH | ROPCIE_LINK_DO_NOTIFY);
+  EXPECT_EQ(Step(), ROPCIE_LINK_DO_PUBLISH);
 }
 
 TEST_F(PeerLink, WordsThatWentOutWhileTheHardwareWasDownAreNotGot) {

@@ -83,6 +83,7 @@ class World {
     uint64_t stalled_until = 0;
     int life = 0;
     int partner = 0;  // life of the other side that it prepared for
+    int acknowledged_in = 0;  // own life whose acknowledge was all written
     bool up = false;
   };
 
@@ -105,7 +106,7 @@ class World {
   }
 
   // As through a register that may stay full: then the rest is not written.
-  bool Publish(Side* side) {
+  void Publish(Side* side) {
     std::vector<int> words = Shuffled();
     const bool sent = !trouble_ || !random_.OneIn(8);
     if (!sent) {
@@ -116,7 +117,9 @@ class World {
           word, Word{.value = side->link.own.w[word], .life = side->life});
     }
     ropcie_link_published(&side->link, sent, now_);
-    return sent;
+    if (sent && side->link.state == ROPCIE_LINK_READY) {
+      side->acknowledged_in = side->life;
+    }
   }
 
   void Deliver(Side* side) {
@@ -171,12 +174,11 @@ class World {
         todo |= ropcie_link_prepared(&side->link);
       }
     }
-    const bool sent = (todo & ROPCIE_LINK_DO_PUBLISH) == 0 || Publish(side);
+    if ((todo & ROPCIE_LINK_DO_PUBLISH) != 0) {
+      Publish(side);
+    }
     if ((todo & ROPCIE_LINK_DO_UP) != 0) {
       CheckUp(side);
-      if (!sent) {
-        Do(side, ropcie_link_kill(&side->link));
-      }
     }
     ASSERT_EQ(side->up, side->link.state == ROPCIE_LINK_UP);
   }
@@ -192,6 +194,8 @@ class World {
 
   void CheckUp(Side* side) {
     ASSERT_FALSE(side->up);
+    ASSERT_EQ(side->acknowledged_in, side->life)
+        << "up, and the other side was not told";
     side->up = true;
     ups_++;
     const int partner = side->look[ROPCIE_LW_EPOCH].life;

@@ -80,7 +80,9 @@ class Link {
         (link_.state == ROPCIE_LINK_UP) ==
         (was_up_ ? !(todo & ROPCIE_LINK_DO_LOST) || (todo & ROPCIE_LINK_DO_UP)
                  : !!(todo & ROPCIE_LINK_DO_UP)));
+    FUZZ_CHECK(!(todo & ROPCIE_LINK_DO_UP) || acknowledged_);
     was_up_ = link_.state == ROPCIE_LINK_UP;
+    acknowledged_ = acknowledged_ && link_.state >= ROPCIE_LINK_READY;
     if (link_.state >= ROPCIE_LINK_PREPARE) {
       const ropcie_link_offer& offer = link_.peer_offer;
       FUZZ_CHECK(offer.lanes >= 1 && offer.lanes <= ROPCIE_MAX_LANES);
@@ -104,6 +106,8 @@ class Link {
         cleared_ = true;
         cleared_at_ = now_;
       }
+      acknowledged_ =
+          acknowledged_ || (sent && link_.state == ROPCIE_LINK_READY);
     }
   }
 
@@ -113,6 +117,7 @@ class Link {
   bool was_up_ = false;
   bool was_down_ = true;
   bool cleared_ = false;
+  bool acknowledged_ = false;
   bool hw_up_ = false;
   uint64_t cleared_at_ = 0;
   ropcie_link_words peer_{};

@@ -90,7 +90,7 @@ void Node::Clean(Peer* peer) {
 }
 
 // Through a register that may stay full: then the rest is not written.
-bool Node::PublishWords(Peer* peer) {
+void Node::PublishWords(Peer* peer) {
   int order[ROPCIE_LW_NUM];
   std::iota(std::begin(order), std::end(order), 0);
   for (size_t i = ROPCIE_LW_NUM; i > 1; i--) {
@@ -105,7 +105,9 @@ bool Node::PublishWords(Peer* peer) {
     peer->out->Post(view, sizeof(*view));
   }
   ropcie_link_published(&peer->link, sent, LinkTime());
-  return sent;
+  if (sent && peer->link.state == ROPCIE_LINK_READY) {
+    peer->acknowledged_as = peer->link.own.w[ROPCIE_LW_EPOCH];
+  }
 }
 
 void Node::OpenLanes(Peer* peer) {
@@ -143,10 +145,12 @@ void Node::CarryOut(int id, uint32_t todo) {
     Clean(&peer);
     todo |= ropcie_link_prepared(&peer.link);
   }
-  const bool sent = (todo & ROPCIE_LINK_DO_PUBLISH) == 0 || PublishWords(&peer);
-  if ((todo & ROPCIE_LINK_DO_UP) != 0 && !sent) {
-    CarryOut(id, ropcie_link_kill(&peer.link));
-  } else if ((todo & ROPCIE_LINK_DO_UP) != 0) {
+  if ((todo & ROPCIE_LINK_DO_PUBLISH) != 0) {
+    PublishWords(&peer);
+  }
+  if ((todo & ROPCIE_LINK_DO_UP) != 0) {
+    Require(peer.acknowledged_as == peer.link.own.w[ROPCIE_LW_EPOCH],
+            "up, and the peer was not told");
     env_->Note("node ", id_, ": link to ", id, " up, epochs ",
                peer.link.own.w[ROPCIE_LW_EPOCH], " and ", peer.link.peer_epoch);
     OpenLanes(&peer);

@@ -109,11 +109,12 @@ class Node {
     std::vector<Copy> copies;
     bool up = false;
     bool broken = false;  // the protocol was; the link work gives it up
+    uint32_t acknowledged_as = 0;  // own epoch whose acknowledge is all out
   };
 
   void CarryOut(int id, uint32_t todo);
   void Clean(Peer* peer);
-  bool PublishWords(Peer* peer);
+  void PublishWords(Peer* peer);
   void TakeStore(int id, uint64_t bus, std::span<const uint8_t> bytes);
   void OpenLanes(Peer* peer);
   void Lost(int id);
