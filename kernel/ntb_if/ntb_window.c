@@ -236,7 +236,8 @@ static bool alloc_window(struct ropcie_peer *peer, size_t size,
  * @peer: peer
  *
  * Return: 0; -EAGAIN while the hardware's link is down, which hides what it
- * demands of a window; -ENOLINK when it went down in the middle; -ENOMEM.
+ * demands of a window; -ENOLINK when it went down in the middle; -ENOMEM;
+ * what else the NTB's driver says in the middle.
  */
 int ropcie_ntb_open(struct ropcie_peer *peer)
 {
@@ -244,6 +245,7 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 	struct device *dev = &np->port->ntb->dev;
 	resource_size_t align, size_align, size_max;
 	size_t size, last = SIZE_MAX, want = (size_t)ropcie_window_kib << 10;
+	int ret;
 
 	if (peer->in)
 		return 0;
@@ -254,9 +256,12 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 	want = min(want, peer->out_size);
 	do {
 		/* Anew each time: some hardware takes it for a request. */
-		if (ntb_mw_get_align(np->port->ntb, np->pidx, in_window(np),
-				     &align, &size_align, &size_max))
-			return last == SIZE_MAX ? -EAGAIN : -ENOLINK;
+		ret = ntb_mw_get_align(np->port->ntb, np->pidx, in_window(np),
+				       &align, &size_align, &size_max);
+		if (ret && last == SIZE_MAX)
+			return -EAGAIN;
+		if (ret)
+			return ret == -ENOTCONN ? -ENOLINK : ret;
 		want = min_t(resource_size_t, want, size_max);
 		size = round_up(want, size_align);
 		/* Rounded up, it may be what could not be had. */
