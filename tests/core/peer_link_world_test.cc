@@ -82,7 +82,7 @@ class World {
     std::vector<int> to_read;
     uint64_t stalled_until = 0;
     int life = 0;
-    int partner = 0;  // life of the other side that it prepared for
+    int partner = 0;          // life of the other side that it prepared for
     int acknowledged_in = 0;  // own life whose acknowledge was all written
     bool up = false;
   };

@@ -262,7 +262,7 @@ connections() {
 	done
 	lab-barrier connections-over
 	[ $worked -gt 0 ] || fail "no connection has worked in spite of failures"
-	expect_failures connections "$before"
+	[ "$NODE" = 1 ] || expect_failures connections "$before" # the others have too few
 	pass "connections: $worked of $rounds in spite of failures"
 }
 

@@ -44,8 +44,8 @@ cut_for() {
 	echo up >"$cable"
 }
 
-# await_round N PROCESS WHEN: rop_faults is in its round N, with traffic. Its own limit of
-# time says better what is missing.
+# await_round N PROCESS WHEN: rop_faults has begun N rounds with traffic, with all peers
+# together. Its own limit of time says better what is missing.
 runs() {
 	[ "$(grep -c running "$faults_log")" -ge "$1" ] || ended "$2"
 }
@@ -98,19 +98,20 @@ expect_reason() {
 # for longer than is forgiven. With more than two nodes it has to be node 1, which alone
 # loses its port; the others keep each other.
 lose() {
-	local turn test times=2 others=() mark=$RANDOM$RANDOM hardware="the hardware's link went down"
+	local turn test pairs=1 times=2 others=() mark=$RANDOM$RANDOM hardware="the hardware's link went down"
 
 	[ "$NODES" = 2 ] || [ "$NODE" = "${4:-1}" ] || others=(--port-stays)
 	# While it stands still all time counts as spent by the one thread that was running, which
 	# then waits until others have had as much, as rop_faults polls: the one with the news, say.
 	# Where more than one of them runs that is longer than it stood still.
 	[ "$1" != pause ] || times=10
+	[ "$NODE" != 1 ] || pairs=$((NODES - 1))
 	: >"$faults_log"
 	echo "link.sh: $mark" >/dev/kmsg
 	rop_faults --rounds "$3" "${others[@]}" --timeout $((times * patience)) >"$faults_log" 2>&1 &
 	test=$!
 	for ((turn = 1; turn <= (NODE == ${4:-1} ? $3 : 0); turn++)); do
-		await_round "$turn" "$test" "in turn $turn"
+		await_round $((turn * pairs)) "$test" "in turn $turn"
 		sleep "0.$((RANDOM % 5))"
 		cut_for "$1" "$2"
 	done
@@ -120,15 +121,15 @@ lose() {
 		# It goes on where it was, with what had come meanwhile, and hears that it was
 		# given up.
 		if [ "$NODE" = "${4:-1}" ]; then
-			expect_noticed 0 $(($2 * 2000)) "$3" $(($2 * 2000))
+			expect_noticed 0 $(($2 * 2000)) $(($3 * pairs)) $(($2 * 2000))
 		else
-			expect_silence_noticed "$3"
+			expect_silence_noticed $(($3 * pairs))
 			# The NTB's driver may listen to heartbeats of its own, as impatiently.
 			expect_reason "no heartbeat|$hardware"
 		fi
 		;;
 	down)
-		expect_noticed 0 0 "$3"
+		expect_noticed 0 0 $(($3 * pairs))
 		# The other end may see words that are clear, or even new, before it hears of the
 		# hardware.
 		if [ "$NODE" = "${4:-1}" ]; then
@@ -137,7 +138,7 @@ lose() {
 			expect_reason "$hardware|the other end has (left|begun another)"
 		fi
 		;;
-	*) expect_noticed 0 0 "$3" ;; # a port that is dead does its work until it is given up
+	*) expect_noticed 0 0 $(($3 * pairs)) ;; # a port that is dead does its work until it is given up
 	esac
 	expect_no_user_objects "a link lost for $2 s ($1)"
 	lab-barrier "lost-$1"
