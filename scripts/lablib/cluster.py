@@ -299,6 +299,7 @@ class Cluster:
             why = f"did not {_NAMES[member.phase]} within {limit:.0f} s"
             if member.phase == Phase.BOOT:
                 why += f" ({member.last_words()})"
+                member.guest.examine()
                 if self._began is None and not member.stuck:
                     # Seen once: nothing of RoPCIe is in that guest yet.
                     say(f"node{member.node} {why}: boots again")

@@ -6,6 +6,7 @@ cluster's.
 """
 
 import ctypes
+import json
 import mmap
 import os
 import re
@@ -21,6 +22,7 @@ QEMU = "qemu-system-x86_64"
 # What guest/node writes to its directory; an earlier run's would mislead.
 GUEST_FILES = ("console.log", "kmemleak", "setup.env")
 PORTS = ("output", "control", "request")
+MONITOR_ANSWERS = 2  # seconds
 
 
 def kvm_works():
@@ -73,7 +75,7 @@ def _machine_args(opts, kvm):
 
 def kernel_args(opts, kernel, node, kvm, tsc_khz, boot=1):
     """The guest kernel's command line."""
-    words = ["console=ttyS0", "loglevel=8", "panic=-1", "mitigations=off", "nokaslr",
+    words = ["console=ttyS0", "loglevel=8", "panic=-1", "mitigations=off", "nokaslr", "sysrq_always_enabled",
              f"lab.node={node}", f"lab.boot={boot}"]
     if opts.icount:
         tsc_khz = 1_000_000
@@ -92,7 +94,8 @@ def kernel_args(opts, kernel, node, kvm, tsc_khz, boot=1):
 
 
 class Guest:
-    """A running guest. ports maps each of PORTS to a connected socket. boot counts its boots."""
+    """A running guest. ports maps each of PORTS to a connected socket; so "shell", and
+    "monitor", which is QEMU's own. boot counts its boots."""
 
     def __init__(self, node, opts, kernel, initramfs, link, log_dir, tsc_khz, boot=1):
         self.node = node
@@ -103,6 +106,7 @@ class Guest:
         self.ports = {}
         self._process = None
         self._ends_slowly = False
+        self._unasked = None  # characters of the kernel log
         os.makedirs(self.dir, exist_ok=True)
         for name in GUEST_FILES:
             if os.path.exists(os.path.join(self.dir, name)):
@@ -140,6 +144,9 @@ class Guest:
             args += ["-chardev", f"socket,id={name},fd={theirs.fileno()}"]
             kind = "virtconsole" if name == "shell" else "virtserialport"
             args += ["-device", f"{kind},chardev={name},name=lab.{name},nr={number}"]
+        self.ports["monitor"], theirs = socket.socketpair()
+        ends.append(theirs)
+        args += ["-chardev", f"socket,id=monitor,fd={theirs.fileno()}", "-mon", "chardev=monitor,mode=control"]
         return args, ends
 
     def _profile_args(self, opts):
@@ -161,6 +168,41 @@ class Guest:
         """Ends a pause."""
         self._process.send_signal(signal.SIGCONT)
 
+    def _ask(self, monitor, command):
+        """What QEMU's monitor says to one of its commands for people."""
+        request = {"execute": "human-monitor-command", "arguments": {"command-line": command}}
+        monitor.write(json.dumps(request) + "\n")
+        monitor.flush()
+        answer = {}
+        for line in monitor:
+            answer = json.loads(line)
+            if "return" in answer or "error" in answer:  # else an event
+                break
+        said = str(answer.get("return", answer)).replace("\r", "")
+        return f"{command}\n{said}\n"
+
+    def examine(self):
+        """Writes to hang.log what a guest does that hangs; it says on its console what waits, if it can."""
+        self._unasked = len(self.kernel_log())
+        self.ports["monitor"].settimeout(MONITOR_ANSWERS)
+        with (open(os.path.join(self.dir, "hang.log"), "w", encoding="utf-8") as log,
+              self.ports["monitor"].makefile("rw", encoding="utf-8", newline="\n") as monitor):
+            try:
+                monitor.readline()  # a greeting
+                monitor.write('{"execute": "qmp_capabilities"}\n')
+                monitor.flush()
+                monitor.readline()
+                devices = self._ask(monitor, "info virtio")
+                log.write(devices)
+                for path in re.findall(r"^(/\S+) \[", devices, re.M):
+                    log.write(self._ask(monitor, f"info virtio-queue-status {path} 0"))
+                for command in ("info registers -a", "info lapic", "info pic", "sendkey alt-sysrq-w",
+                                "sendkey alt-sysrq-l", "info registers -a"):
+                    log.write(self._ask(monitor, command))
+            except (OSError, ValueError) as error:
+                log.write(f"no more: {error}\n")
+        time.sleep(MONITOR_ANSWERS)  # the guest's
+
     def kill(self):
         """Ends QEMU and closes the ports."""
         if self._process:
@@ -169,11 +211,11 @@ class Guest:
             port.close()
 
     def kernel_log(self):
-        """All that the guest's kernel has said so far."""
+        """All that the guest's kernel has said so far, but what examine() asked it."""
         if not os.path.exists(self.console):
             return ""
         with open(self.console, encoding="utf-8", errors="replace") as log:
-            return log.read()
+            return log.read()[:self._unasked]
 
 
 def _escape(path):

@@ -107,6 +107,18 @@ class OneGuest(Lab):
                         self.script("true"))
         self.fails(done, "node1: ")
 
+    def test_what_a_guest_does_that_hangs(self):
+        # Its first program waits for ever.
+        done = self.lab("--nodes", "1", "--kernel-args", "rdinit=/bin/busybox -- sleep 9999", "run", self.script("true"))
+        self.fails(done, "node1: did not boot within")
+        node = os.path.join(self.logs, "node1")
+        with open(os.path.join(node, "hang.log"), encoding="utf-8") as log:
+            told = log.read()
+        for word in ("[virtio-9p]", "used_idx", "RIP="):
+            self.assertIn(word, told)
+        with open(os.path.join(node, "console.log"), encoding="utf-8") as log:
+            self.assertIn("Show Blocked State", log.read())
+
     def test_shell_takes_commands_from_a_pipe(self):
         done = subprocess.run([LAB, "--log-dir", self.logs, "--nodes", "1", *OPTIONS, "shell"], cwd="/",
                               input="echo sum=$((40 + 2))\nexit\n", capture_output=True, text=True,

@@ -36,6 +36,7 @@ class FakeGuest:
         for name in (*qemu.PORTS, "shell"):
             self.ports[name], self.ends[name] = socket.socketpair()
         self.dead = threading.Event()
+        self.examined = False
         self.pauses = []  # when it was stopped and went on, in turn
         self.thread = threading.Thread(target=self._live, daemon=True)
         self.thread.start()
@@ -80,6 +81,9 @@ class FakeGuest:
 
     def resume(self):
         self.pauses.append(time.monotonic())
+
+    def examine(self):
+        self.examined = True
 
     def kill(self):
         self.dead.set()
@@ -246,13 +250,14 @@ class Course(unittest.TestCase):
 
     def test_guest_that_does_not_boot_is_booted_once_more(self):
         for hangs in (1, 2):
-            boots = []
+            boots, examined = [], []
 
             def behaviour(guest):
                 boots.append(guest.boot)
                 guest.print_kernel("[    0.7] smp: Bringing up secondary CPUs ...")
                 if len(boots) <= hangs:
                     guest.dead.wait(30)
+                    examined.append(guest.examined)
                     return
                 guest.start()
                 guest.finish()
@@ -260,6 +265,7 @@ class Course(unittest.TestCase):
             with mock.patch.object(cluster, "PHASE_LIMIT", 1):
                 failures, _ = self.run_nodes(behaviour, nodes=1)
             self.assertEqual(boots, [1, 1])
+            self.assertEqual(examined, [True] * hangs)
             self.assertEqual([why for _, why in failures], [] if hangs == 1 else [
                 "did not boot within 2 s ([    0.7] smp: Bringing up secondary CPUs ...)"])
 
