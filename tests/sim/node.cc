@@ -104,6 +104,8 @@ void Node::PublishWords(Peer* peer) {
     *view = peer->link.own.w[word];
     peer->out->Post(view, sizeof(*view));
   }
+  // The peer has yet to see them, or this side to write them.
+  busy_ |= !peer->link.told;
   ropcie_link_published(&peer->link, sent, LinkTime());
   if (sent && peer->link.state == ROPCIE_LINK_READY) {
     peer->acknowledged_as = peer->link.own.w[ROPCIE_LW_EPOCH];

@@ -72,7 +72,8 @@ class Node {
   [[nodiscard]] bool Linked(int peer, const Node& other) const;
   [[nodiscard]] bool Pending(int id) const;
   void RunAll();
-  // Whether a record was sent, or met a crowded lane, since the last call.
+  // Whether a record was sent, or met a crowded lane, or words of a link were
+  // not out yet, since the last call.
   bool TakeBusy() { return std::exchange(busy_, false); }
   void SetBusy() { busy_ = true; }
   // The DMA engine is done with a copy to this peer, if there is one.
