@@ -19,8 +19,8 @@ from . import procs
 from .common import LabError
 
 QEMU = "qemu-system-x86_64"
-# What guest/node writes to its directory; an earlier run's would mislead.
-GUEST_FILES = ("console.log", "kmemleak", "setup.env")
+# What a guest and the lab write to its directory; an earlier run's would mislead.
+GUEST_FILES = ("console.log", "hang.log", "kmemleak", "setup.env")
 PORTS = ("output", "control", "request")
 MONITOR_ANSWERS = 2  # seconds
 
