@@ -22,7 +22,7 @@ QEMU = "qemu-system-x86_64"
 # What a guest and the lab write to its directory; an earlier run's would mislead.
 GUEST_FILES = ("console.log", "hang.log", "kmemleak", "setup.env")
 PORTS = ("output", "control", "request")
-MONITOR_ANSWERS = 2  # seconds
+MONITOR_ANSWERS = 5  # seconds
 
 
 def kvm_works():
@@ -181,24 +181,28 @@ class Guest:
         said = str(answer.get("return", answer)).replace("\r", "")
         return f"{command}\n{said}\n"
 
+    def _ask_all(self, monitor, log):
+        monitor.readline()  # a greeting
+        monitor.write('{"execute": "qmp_capabilities"}\n')
+        monitor.flush()
+        monitor.readline()
+        devices = self._ask(monitor, "info virtio")
+        log.write(devices)
+        for path in re.findall(r"^(/\S+) \[", devices, re.M):
+            log.write(self._ask(monitor, f"info virtio-queue-status {path} 0"))
+        for command in ("info registers -a", "info lapic", "info pic", "sendkey alt-sysrq-w",
+                        "sendkey alt-sysrq-l", "info registers -a"):
+            log.write(self._ask(monitor, command))
+
     def examine(self):
         """Writes to hang.log what a guest does that hangs; it says on its console what waits, if it can."""
         self._unasked = len(self.kernel_log())
         self.ports["monitor"].settimeout(MONITOR_ANSWERS)
-        with (open(os.path.join(self.dir, "hang.log"), "w", encoding="utf-8") as log,
-              self.ports["monitor"].makefile("rw", encoding="utf-8", newline="\n") as monitor):
+        with open(os.path.join(self.dir, "hang.log"), "w", encoding="utf-8") as log:
             try:
-                monitor.readline()  # a greeting
-                monitor.write('{"execute": "qmp_capabilities"}\n')
-                monitor.flush()
-                monitor.readline()
-                devices = self._ask(monitor, "info virtio")
-                log.write(devices)
-                for path in re.findall(r"^(/\S+) \[", devices, re.M):
-                    log.write(self._ask(monitor, f"info virtio-queue-status {path} 0"))
-                for command in ("info registers -a", "info lapic", "info pic", "sendkey alt-sysrq-w",
-                                "sendkey alt-sysrq-l", "info registers -a"):
-                    log.write(self._ask(monitor, command))
+                # Its end may be an error, too: it writes what a QEMU that died has not read.
+                with self.ports["monitor"].makefile("rw", encoding="utf-8", newline="\n") as monitor:
+                    self._ask_all(monitor, log)
             except (OSError, ValueError) as error:
                 log.write(f"no more: {error}\n")
         time.sleep(MONITOR_ANSWERS)  # the guest's
