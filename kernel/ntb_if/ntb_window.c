@@ -237,7 +237,7 @@ static bool alloc_window(struct ropcie_peer *peer, size_t size,
  *
  * Return: 0; -EAGAIN while the hardware's link is down, which hides what it
  * demands of a window; -ENOLINK when it went down in the middle; -ENOMEM;
- * what else the NTB's driver says in the middle.
+ * what else the NTB's driver says.
  */
 int ropcie_ntb_open(struct ropcie_peer *peer)
 {
@@ -258,10 +258,10 @@ int ropcie_ntb_open(struct ropcie_peer *peer)
 		/* Anew each time: some hardware takes it for a request. */
 		ret = ntb_mw_get_align(np->port->ntb, np->pidx, in_window(np),
 				       &align, &size_align, &size_max);
-		if (ret && last == SIZE_MAX)
-			return -EAGAIN;
+		if (ret == -ENOTCONN)
+			return last == SIZE_MAX ? -EAGAIN : -ENOLINK;
 		if (ret)
-			return ret == -ENOTCONN ? -ENOLINK : ret;
+			return ret;
 		want = min_t(resource_size_t, want, size_max);
 		size = round_up(want, size_align);
 		/* Rounded up, it may be what could not be had. */

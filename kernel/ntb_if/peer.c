@@ -226,9 +226,9 @@ static int peer_read_identity(struct ropcie_peer *peer)
  * What failed is tried again later, however often the peer rings, and the later
  * the longer it took: the search for memory goes before programs.
  */
-static void peer_rest(struct ropcie_peer *peer)
+static void peer_rest(struct ropcie_peer *peer, unsigned long began)
 {
-	unsigned long took = min_t(unsigned long, jiffies - peer->stepped,
+	unsigned long took = min_t(unsigned long, jiffies - began,
 				   ROPCIE_REST_TOOK_MOST);
 
 	peer->rests = true;
@@ -261,7 +261,6 @@ static int peer_connect(struct ropcie_peer *peer)
 				dev_err(peer->adapter->dev,
 					"no lanes to peer %u: %d, its link starts again\n",
 					peer->index, ret);
-			peer_rest(peer);
 			return ret;
 		}
 	}
@@ -401,7 +400,7 @@ static bool peer_link_ready(struct ropcie_peer *peer)
 	if (ret == -EAGAIN)
 		return false;
 	if (ret == -ENOLINK) {
-		peer_rest(peer);
+		peer_rest(peer, peer->stepped);
 		return false;
 	}
 	if (ret) {
@@ -409,7 +408,7 @@ static bool peer_link_ready(struct ropcie_peer *peer)
 			dev_err(a->dev, "no window for peer %u: %d\n",
 				peer->index, ret);
 		peer->window_error = ret;
-		peer_rest(peer);
+		peer_rest(peer, peer->stepped);
 		return false;
 	}
 	peer->window_error = 0;
@@ -469,7 +468,7 @@ static u32 peer_prepare(struct ropcie_peer *peer)
 	if (__ratelimit(&peer->log))
 		dev_err(a->dev, "no window can be opened to peer %u: %d\n",
 			peer->index, ret);
-	peer_rest(peer);
+	peer_rest(peer, peer->stepped);
 	return 0;
 }
 
@@ -477,6 +476,7 @@ static u32 peer_prepare(struct ropcie_peer *peer)
 static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 {
 	const struct ropcie_backend *backend = peer->adapter->backend;
+	unsigned long began;
 	bool sent;
 
 	lockdep_assert_held(&peer->mutex);
@@ -493,8 +493,11 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 		if ((todo & ROPCIE_LINK_DO_NOTIFY) && sent)
 			backend->notify(peer);
 	}
-	if ((todo & ROPCIE_LINK_DO_UP) && peer_connect(peer))
+	began = jiffies;
+	if ((todo & ROPCIE_LINK_DO_UP) && peer_connect(peer)) {
+		peer_rest(peer, began);
 		peer_carry_out(peer, ropcie_link_kill(&peer->link));
+	}
 	if (todo & ROPCIE_LINK_DO_REFUSE)
 		peer_refuse(peer,
 			    "another version of RoPCIe, or more memory than the window to it shows (window_kib)");
@@ -524,10 +527,12 @@ static void peer_look_at_identity(struct ropcie_peer *peer)
 		break;
 	case -EADDRINUSE:
 		peer_refuse(peer, "another node has its hardware address");
+		peer_rest(peer, jiffies);
 		peer_kill(peer);
 		break;
 	default:
 		peer_refuse(peer, "it has no valid hardware address");
+		peer_rest(peer, jiffies);
 		peer_kill(peer);
 	}
 }
