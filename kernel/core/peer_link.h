@@ -60,7 +60,7 @@ enum ropcie_link_state {
 	ROPCIE_LINK_DOWN, /* hardware link down, stopped, or words to be clear */
 	ROPCIE_LINK_HELLO, /* epoch announced, waiting for the peer's */
 	ROPCIE_LINK_PREPARE, /* peer known: caller prepares the window for it */
-	ROPCIE_LINK_READY, /* acknowledged the peer, waiting for its acknowledge */
+	ROPCIE_LINK_READY, /* acknowledge to get out, and the peer's to come */
 	ROPCIE_LINK_UP /* both acknowledged */
 };
 
@@ -160,8 +160,8 @@ void ropcie_link_init(struct ropcie_peer_link *l,
  * @now: ms, monotonic
  *
  * Called from the caller's link work: on events and at every heartbeat tick.
- * Also advances the own heartbeat word. The words are published whole at each
- * step, which repairs any that were lost on the way.
+ * Also advances the own heartbeat word. The words are published at each step,
+ * which repairs any that were lost on the way.
  *
  * Return: ROPCIE_LINK_DO_* to carry out.
  */

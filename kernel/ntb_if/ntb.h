@@ -10,6 +10,7 @@
 #include <linux/ntb.h>
 
 #include "backend.h"
+#include "word_pass.h"
 
 /* An event that leaves something behind looks again so much later. */
 #define ROPCIE_NTB_AGAIN_JIFFIES 1
@@ -44,10 +45,11 @@ enum {
  * @memory_in: bytes of the inbound one that shows the own memory
  * @memory_open: it may show it now
  * @reached: the peer may still write to @buf
- * @told: it has been told that this node is down
+ * @dismissed: it has been told that this node is down
  * @answers: looks since then that would have seen its answer
  * @looks: looks since then, or without
  * @was_down: an event has found its link down since it was last looked at
+ * @pass: how far the own words have got
  * @msg: words as the peer's messages have brought them; written by events,
  *	which ntb.ko serialises
  * @msg_low: low halves of words whose high halves have yet to come
@@ -71,10 +73,11 @@ struct ropcie_ntb_peer {
 	resource_size_t memory_in;
 	bool memory_open;
 	bool reached;
-	bool told;
+	bool dismissed;
 	u32 answers;
 	u32 looks;
 	u32 was_down;
+	struct ropcie_word_pass pass;
 	u32 msg[ROPCIE_NTB_WORDS];
 	u16 msg_low[ROPCIE_NTB_WORDS];
 };
@@ -133,6 +136,7 @@ int ropcie_ntb_connect(struct ropcie_peer *peer);
 
 /* ntb_words.c */
 int ropcie_ntb_words_init(struct ropcie_ntb *port);
+void ropcie_ntb_words_forget(struct ropcie_ntb *port);
 void ropcie_ntb_words_start(struct ropcie_ntb *port);
 void ropcie_ntb_words_stop(struct ropcie_ntb *port);
 int ropcie_ntb_publish(struct ropcie_peer *peer,

@@ -202,6 +202,8 @@ static int ntb_start(struct ropcie_adapter *a)
 
 	ntb_db_set_mask(ntb, ntb_db_valid_mask(ntb));
 	ntb_db_clear(ntb, ntb_db_valid_mask(ntb));
+	/* Before the first event, which may start the peers' work. */
+	ropcie_ntb_words_forget(port);
 	ret = ntb_set_ctx(ntb, port, &ropcie_ntb_events);
 	if (ret)
 		return ret;
@@ -232,6 +234,9 @@ static bool ntb_link_up(struct ropcie_peer *peer)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 
+	/* What was written since it went down may be lost. */
+	if (!peer->link.hw_up)
+		ropcie_word_pass_anew(&np->pass);
 	if (xchg(&np->was_down, 0)) {
 		/* Both events may have been before this look. */
 		ropcie_peer_kick(peer);

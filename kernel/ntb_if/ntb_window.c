@@ -294,7 +294,7 @@ static bool has_let_go(const struct ropcie_ntb_peer *np,
 
 	ropcie_ntb_read_words(peer, &words);
 	return !words.w[ROPCIE_LW_MAGIC] ||
-	       (np->told && np->answers > RELEASE_LOOKS_FOR_ANSWER &&
+	       (np->dismissed && np->answers > RELEASE_LOOKS_FOR_ANSWER &&
 		!words.w[ROPCIE_LW_ACK]);
 }
 
@@ -308,10 +308,10 @@ static bool await_peer(struct ropcie_ntb_peer *np, struct ropcie_peer *peer)
 		np->reached = false;
 		return true;
 	}
-	/* Its work has ended, so the words stay. The first time its register was full. */
-	if (!np->told && !ropcie_ntb_publish(peer, &peer->link.own)) {
+	/* Its work has ended, so the words stay. */
+	if (!np->dismissed && !ropcie_ntb_publish(peer, &peer->link.own)) {
 		peer->adapter->backend->notify(peer);
-		np->told = true;
+		np->dismissed = true;
 		np->answers = 0;
 		np->looks = 0;
 	}
@@ -336,7 +336,7 @@ void ropcie_ntb_await_release(struct ropcie_ntb *port)
 		struct ropcie_ntb_peer *np = &port->peer[i];
 
 		np->reached = port->sender_translates && peers[i]->in;
-		np->told = false;
+		np->dismissed = peers[i]->link.told;
 		np->answers = 0;
 		np->looks = 0;
 		if (np->reached)

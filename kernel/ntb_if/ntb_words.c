@@ -53,13 +53,24 @@ int ropcie_ntb_words_init(struct ropcie_ntb *port)
 	return -ENODEV;
 }
 
+/**
+ * ropcie_ntb_words_forget() - no word has come, and none is out
+ * @port: port; nothing of it runs
+ */
+void ropcie_ntb_words_forget(struct ropcie_ntb *port)
+{
+	u32 i;
+
+	for (i = 0; i < port->npeers; i++) {
+		memset(port->peer[i].msg, 0, sizeof(port->peer[i].msg));
+		ropcie_word_pass_anew(&port->peer[i].pass);
+	}
+}
+
 void ropcie_ntb_words_start(struct ropcie_ntb *port)
 {
 	u64 bits;
-	u32 i;
 
-	for (i = 0; i < port->npeers; i++)
-		memset(port->peer[i].msg, 0, sizeof(port->peer[i].msg));
 	if (!port->use_msg)
 		return;
 	bits = ntb_msg_inbits(port->ntb);
@@ -102,8 +113,9 @@ static int msg_send(struct ropcie_ntb_peer *np, u32 msg)
 	return ret;
 }
 
-static int word_write(struct ropcie_ntb_peer *np, u32 word, u32 val)
+static int word_write(void *ctx, u32 word, u32 val)
 {
+	struct ropcie_ntb_peer *np = ctx;
 	struct ropcie_ntb *port = np->port;
 	int ret;
 
@@ -127,19 +139,15 @@ int ropcie_ntb_publish(struct ropcie_peer *peer,
 		       const struct ropcie_link_words *words)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
-	u32 word, val[ROPCIE_NTB_WORDS];
-	int ret;
+	u32 val[ROPCIE_NTB_WORDS];
 
 	val[ROPCIE_NTB_ADDR_LO] = lower_32_bits(np->dma);
 	val[ROPCIE_NTB_ADDR_HI] = upper_32_bits(np->dma);
 	memcpy(val, words->w, sizeof(words->w));
-	/* Backwards: the address is there when the other words say "ready". */
-	for (word = np->port->nwords; word--;) {
-		ret = word_write(np, word, val[word]);
-		if (ret)
-			return ret;
-	}
-	return 0;
+	if (peer->link.told)
+		ropcie_word_pass_anew(&np->pass);
+	return ropcie_word_pass_write(&np->pass, val, np->port->nwords,
+				      word_write, np);
 }
 
 static u32 word_read(struct ropcie_ntb_peer *np, u32 word)

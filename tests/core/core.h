@@ -20,6 +20,7 @@ extern "C" {
 #include "ring.h"
 #include "status.h"
 #include "wire.h"
+#include "word_pass.h"
 }
 
 // Would turn [[fallthrough]] into something else.
