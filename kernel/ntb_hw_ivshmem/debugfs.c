@@ -164,7 +164,7 @@ static int ivntb_bells_parse(struct ivntb_dev *ndev, const char *line)
 	unsigned int n = 0;
 	int words, i;
 
-	words = sscanf(line, "%15s %u %c", name, &n, &more);
+	words = sscanf(line, "%15s %9u %c", name, &n, &more);
 	for (i = 0; i < ARRAY_SIZE(ivntb_bells_names) && words > 0; i++) {
 		if (strcmp(name, ivntb_bells_names[i].name))
 			continue;

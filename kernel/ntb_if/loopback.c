@@ -165,6 +165,8 @@ static int link_knob_set(void *data, u64 val)
 {
 	struct ropcie_loopback_pair *pair = data;
 
+	if (val > 1)
+		return -EINVAL;
 	WRITE_ONCE(pair->cut, !val);
 	ropcie_peer_kick(end_peer(&pair->end[0]));
 	ropcie_peer_kick(end_peer(&pair->end[1]));

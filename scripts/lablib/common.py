@@ -42,6 +42,8 @@ def cache_dir(*parts):
 
 def results_dir(given, kind, option="--out"):
     """A directory for results that can be written to: GIVEN, or a new one in build/KIND."""
+    if given == "":
+        raise LabError(f"{option} has no name")
     path = os.path.abspath(given or os.path.join(TOP, "build", kind, time.strftime("%Y%m%d-%H%M%S")))
     try:
         os.makedirs(path, exist_ok=True)

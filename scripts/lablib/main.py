@@ -103,6 +103,8 @@ def _environment(opts, kernel, moddir):
 def _log_dir(opts):
     if opts.log_dir is None:
         return tempfile.mkdtemp(prefix="ropcie-lab-")
+    if not opts.log_dir:
+        raise LabError("--log-dir has no name")
     path = os.path.abspath(opts.log_dir)
     try:
         os.makedirs(path, exist_ok=True)

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <iostream>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -33,6 +34,7 @@ struct Arguments {
   uint64_t limit = kSeedSeconds;
   bool trace = false;
   Fault fault = Fault::kNone;
+  std::string fault_name;
 };
 
 bool ParseNumber(std::string_view text, uint64_t* value) {
@@ -55,6 +57,7 @@ bool ParseFault(std::string_view text, Arguments* arguments) {
   for (const FaultName& each : all) {
     if (each.name == text) {
       arguments->fault = each.fault;
+      arguments->fault_name = each.name;
       return true;
     }
   }
@@ -77,7 +80,8 @@ bool Parse(const std::vector<std::string_view>& words, Arguments* arguments) {
     }
     const std::string_view value = words[++i];
     if (words[i - 1] == "--seed") {
-      if (!ParseNumber(value, &arguments->from)) {
+      if (!ParseNumber(value, &arguments->from) ||
+          arguments->from == std::numeric_limits<uint64_t>::max()) {
         return false;
       }
       arguments->to = arguments->from + 1;
@@ -120,7 +124,7 @@ void PrintTrace(Options run) {
 int RunSeeds(const Arguments& arguments) {
   Coverage sum;
   for (uint64_t seed = arguments.from; seed < arguments.to; seed++) {
-    WatchSeed(seed, arguments.limit);
+    WatchSeed(seed, arguments.limit, arguments.fault_name.c_str());
     const Options options = {
         .seed = seed, .trace = arguments.trace, .fault = arguments.fault};
     World world(options);
@@ -131,7 +135,7 @@ int RunSeeds(const Arguments& arguments) {
       std::cout << "seed " << seed << ": " << violation.what() << '\n'
                 << std::flush;
       if (!arguments.trace) {
-        WatchSeed(seed, arguments.limit);
+        WatchSeed(seed, arguments.limit, arguments.fault_name.c_str());
         PrintTrace(options);
       }
       std::cout << Replay();
@@ -149,8 +153,9 @@ int RunSeeds(const Arguments& arguments) {
             << " events, " << sum.connections << " connections, "
             << sum.messages << " messages, " << sum.placed
             << " records placed, " << sum.link_cuts << " link cuts, "
-            << sum.restarts << " restarts, " << sum.forgeries << " forgeries\n";
-  return 0;
+            << sum.restarts << " restarts, " << sum.forgeries << " forgeries\n"
+            << std::flush;
+  return std::cout ? 0 : 2;
 }
 
 }  // namespace
@@ -160,6 +165,10 @@ int main(int argc, char** argv) {
   using ropcie::sim::Arguments;
   Arguments arguments;
   const std::vector<std::string_view> words(argv + 1, argv + argc);
+  if (words == std::vector<std::string_view>{"--help"}) {
+    std::cout << ropcie::sim::kUsage;
+    return 0;
+  }
   if (!ropcie::sim::Parse(words, &arguments)) {
     std::cerr << ropcie::sim::kUsage;
     return 2;

@@ -65,7 +65,8 @@ TEST_P(SimFatalFault, TellsTheSeed) {
   int status = 0;
   const std::string text = Output(
       "--seeds 7:9 --limit 1 --break " + std::string(GetParam().name), &status);
-  EXPECT_NE(text.find("replay: ropcie_sim --seed 7 --trace\n"),
+  EXPECT_NE(text.find("replay: ropcie_sim --seed 7 --trace --break " +
+                      std::string(GetParam().name) + "\n"),
             std::string::npos)
       << text;
   EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -85,6 +86,29 @@ TEST(Sim, ViolationPrintsItsTrace) {
   EXPECT_EQ(event.find_first_not_of("0123456789"), event.find("us ")) << text;
   EXPECT_NE(text.find("\nreplay: "), std::string::npos) << text;
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
+TEST(Sim, ReplayIsOfTheSameFault) {
+  int status = 0;
+  const std::string text =
+      Output("--seeds 0:4000 --break " + std::string(kFaults[0].name), &status);
+  const std::string say = "\nreplay: ropcie_sim ";
+  const size_t at = text.find(say);
+  ASSERT_NE(at, std::string::npos) << text;
+  const size_t begin = at + say.size();
+  const std::string again =
+      Output(text.substr(begin, text.find('\n', begin) - begin), &status);
+  EXPECT_NE(again.find("\nseed "), std::string::npos) << again;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
+TEST(Sim, SaysWhatIsNoSeed) {
+  int status = 0;
+  EXPECT_NE(Output("--seed 18446744073709551615 2>&1", &status).find("usage"),
+            std::string::npos);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+  EXPECT_NE(Output("--help", &status).find("usage"), std::string::npos);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 TEST(Sim, HoldsWithoutFaults) {

@@ -17,7 +17,7 @@ constexpr std::array<int, 5> kCrashes = {SIGABRT, SIGBUS, SIGFPE, SIGILL,
                                          SIGSEGV};
 
 char g_seed[48];
-char g_replay[64];
+char g_replay[128];
 // Whose they were before: a sanitizer has more to say of them.
 std::array<struct sigaction, kCrashes.size()> g_before;
 // A stack that has no room left is a crash too.
@@ -75,11 +75,12 @@ void BeginWatch() {
   sigaction(SIGPROF, &action, nullptr);
 }
 
-void WatchSeed(uint64_t seed, uint64_t seconds) {
+void WatchSeed(uint64_t seed, uint64_t seconds, const char* fault) {
   const auto number = static_cast<unsigned long long>(seed);
   snprintf(g_seed, sizeof(g_seed), "seed %llu does not end well\n", number);
   snprintf(g_replay, sizeof(g_replay),
-           "replay: ropcie_sim --seed %llu --trace\n", number);
+           "replay: ropcie_sim --seed %llu --trace%s%s\n", number,
+           *fault == '\0' ? "" : " --break ", fault);
   itimerval limit{};
   limit.it_value.tv_sec = static_cast<time_t>(seconds);
   setitimer(ITIMER_PROF, &limit, nullptr);

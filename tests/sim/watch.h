@@ -12,8 +12,8 @@ inline constexpr uint64_t kSeedSeconds = 120;
 
 // From now on; once.
 void BeginWatch();
-// This seed begins, with so many seconds of processor time.
-void WatchSeed(uint64_t seed, uint64_t seconds);
+// This seed begins, with so many seconds of processor time; FAULT's name or "".
+void WatchSeed(uint64_t seed, uint64_t seconds, const char* fault);
 // How to run that seed again.
 const char* Replay();
 

@@ -2,6 +2,7 @@
 """Tests of the order in which suites are run."""
 
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -46,6 +47,14 @@ class RunAll(unittest.TestCase):
 
         rows = self.run_all(Suite("broken", broken))
         self.assertEqual([part.failures for _, part, _ in rows], [["OSError: no disk"]])
+
+
+class List(unittest.TestCase):
+    def test_it_shows_what_a_pattern_is(self):
+        done = subprocess.run([os.path.join(TOP, "scripts/test"), "--list", "guests-zoo:errors.?-idt"],
+                              capture_output=True, text=True, check=True)
+        self.assertEqual([line.split()[0] for line in done.stdout.splitlines()],
+                         ["guests-zoo", "guests-zoo:errors.1-idt"])
 
 
 if __name__ == "__main__":
