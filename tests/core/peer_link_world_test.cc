@@ -125,7 +125,7 @@ class World {
   }
 
   // A word is out when it was taken by a link that has been up since then.
-  [[nodiscard]] bool IsOut(const Side& side, int word) const {
+  static bool IsOut(const Side& side, int word) {
     return side.taken[word].life != 0 &&
            side.taken[word].value == side.link.own.w[word];
   }

@@ -99,7 +99,7 @@ class Link {
                (cleared_ && now_ >= cleared_at_ + kHold));
     was_down_ = link_.state == ROPCIE_LINK_DOWN;
     cleared_ = cleared_ && was_down_;
-    if (todo & ROPCIE_LINK_DO_PUBLISH) {
+    if ((todo & ROPCIE_LINK_DO_PUBLISH) != 0) {
       const bool sent = input_->ConsumeBool();
       ropcie_link_published(&link_, sent, now_);
       if (was_down_ && hw_up_ && sent && !cleared_) {
