@@ -144,6 +144,7 @@ int ropcie_ntb_publish(struct ropcie_peer *peer,
 	val[ROPCIE_NTB_ADDR_LO] = lower_32_bits(np->dma);
 	val[ROPCIE_NTB_ADDR_HI] = upper_32_bits(np->dma);
 	memcpy(val, words->w, sizeof(words->w));
+	/* They are out: now it is their heartbeat that counts. */
 	if (peer->link.told)
 		ropcie_word_pass_anew(&np->pass);
 	return ropcie_word_pass_write(&np->pass, val, np->port->nwords,
