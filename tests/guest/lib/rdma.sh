@@ -223,14 +223,14 @@ at_stage() {
 	grep -qx "at $1" "$LAB_OUT/stage.$1.$NODE" || ended "${staged[$1]}"
 }
 
-# start_stages: a program at each of them.
+# start_stages: a program at each of them. They leave the processor to others: some never sleep.
 start_stages() {
 	local stage
 
 	declare -gA staged=()
 	for stage in "${stages[@]}"; do
 		: >"$LAB_OUT/stage.$stage.$NODE"
-		NODE=1 NODES=1 rop_stage --stage "$stage" >"$LAB_OUT/stage.$stage.$NODE" 2>&1 &
+		NODE=1 NODES=1 nice -n 19 rop_stage --stage "$stage" >"$LAB_OUT/stage.$stage.$NODE" 2>&1 &
 		staged[$stage]=$!
 	done
 	for stage in "${stages[@]}"; do
