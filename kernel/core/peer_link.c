@@ -238,6 +238,8 @@ u32 ropcie_link_step(struct ropcie_peer_link *l, bool hw_up,
 
 	l->last_step = now;
 	l->own.w[ROPCIE_LW_HEARTBEAT]++;
+	if (hw_up != l->hw_up)
+		l->hw_changes++;
 	l->hw_up = hw_up;
 	if (!hw_up) {
 		/* What is written now may be lost: clear again when it is up. */

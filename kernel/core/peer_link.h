@@ -113,6 +113,7 @@ enum ropcie_link_loss {
  * @hold_until: in DOWN, with @told: a new epoch is announced not before this time, ms
  * @hold: ms that the words are out clear after a loss
  * @hw_up: the hardware's link was up at the last step
+ * @hw_changes: how often that has changed: what was written before may be lost
  * @told: the own words are out as they are, heartbeat apart, written while @hw_up
  * @refused: DO_REFUSE was given for what the peer says now
  */
@@ -132,6 +133,7 @@ struct ropcie_peer_link {
 	u64 beat_limit;
 	u64 hold_until;
 	u64 hold;
+	u32 hw_changes;
 	bool hw_up;
 	bool told;
 	bool refused;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The link words of core/peer_link.h, written one by one to where a word may not be
- * taken just now, as by a message register that is still full.
+ * The link words of core/peer_link.h, written part by part to where a part may not
+ * be taken just now, as by a message register that is still full.
  *
  * A pass that could not end is gone on with: were it begun anew, a register that takes
  * most messages, but not all, would hardly ever take all of a pass.
@@ -13,56 +13,64 @@
 
 /**
  * struct ropcie_word_pass - how far the words have got; all zero at first
- * @left: words still to write, those with the lowest numbers; 0: a pass begins
+ * @left: parts still to write, those with the lowest numbers; 0: a pass begins
+ * @hw_changes: the link's, of those that are written
  * @words: what they are, heartbeat apart
  */
 struct ropcie_word_pass {
 	u32 left;
+	u32 hw_changes;
 	u32 words[ROPCIE_LW_HEARTBEAT];
 };
 
 /**
- * ropcie_word_pass_anew() - begin with the first word again
- * @pass: pass
- *
- * For words that may be lost, as the link was down, and those that are all out and
- * are repeated: nobody waits for the others, but for the heartbeat.
- */
-static inline void ropcie_word_pass_anew(struct ropcie_word_pass *pass)
-{
-	pass->left = 0;
-}
-
-/**
  * ropcie_word_pass_write() - write what is left of a pass, or all of the next one
  * @pass: pass
- * @val: words by their numbers; those behind the heartbeat do not change in a pass
+ * @l: link that the words are of
+ * @val: words by their numbers: the link's own, and what lies behind them, which
+ *	does not change while those do not
  * @nwords: number of words, at least ROPCIE_LW_NUM
+ * @parts: in how many parts a word travels
  * @write: writes one of them; 0, or an error and it has not been taken
  * @ctx: for @write
  *
- * They go backwards: what lies behind the link words is there when those say "ready".
- * The heartbeat of a pass may be an earlier one.
+ * Words and parts go backwards: what lies behind the link words is there when those
+ * say "ready". The heartbeat of a pass may be an earlier one.
+ *
+ * Other words, and those that may be lost as the link was down, begin anew. Once all
+ * are out nobody waits for any but the heartbeat: it is what each call begins with then,
+ * and the link words follow as far as they are taken.
  *
  * Return: 0, and all words of a pass have been written, or what @write says.
  */
 static inline int
-ropcie_word_pass_write(struct ropcie_word_pass *pass, const u32 *val,
-		       u32 nwords,
-		       int (*write)(void *ctx, u32 word, u32 val), void *ctx)
+ropcie_word_pass_write(struct ropcie_word_pass *pass,
+		       const struct ropcie_peer_link *l, const u32 *val,
+		       u32 nwords, u32 parts,
+		       int (*write)(void *ctx, u32 word, u32 part, u32 val),
+		       void *ctx)
 {
+	const u32 behind_beat = ROPCIE_LW_HEARTBEAT * parts;
 	u32 left = pass->left;
+	u32 next;
 	int ret = 0;
 
-	if (!left || memcmp(pass->words, val, sizeof(pass->words))) {
+	if (pass->hw_changes != l->hw_changes ||
+	    memcmp(pass->words, val, sizeof(pass->words))) {
+		pass->hw_changes = l->hw_changes;
 		memcpy(pass->words, val, sizeof(pass->words));
-		left = nwords;
+		left = 0;
 	}
+	if (l->told && left <= behind_beat)
+		left = behind_beat + parts;
+	else if (!left)
+		left = nwords * parts;
 	while (left) {
-		ret = write(ctx, left - 1, val[left - 1]);
+		next = left - 1;
+		ret = write(ctx, next / parts, next % parts, val[next / parts]);
 		if (ret)
 			break;
-		left--;
+		left = next;
 	}
 	pass->left = left;
 	return ret;

@@ -26,16 +26,16 @@
  * @shut: the link is lost, or did not come up: the peer reaches no memory any more
  *	but the inbound window, until @prepare. Optional
  * @dma_dev: what maps memory for the peer's access, or NULL. Optional
- * @publish: write own words to where the peer reads them; 0, and it has them all, or an
- *	error, and they are to be written again
+ * @publish: write own words to where the peer reads them; 0, and it has them all; -EAGAIN:
+ *	not yet, the next step goes on; another error: the hardware refuses them
  * @read_words: a copy of the peer's words, as they are
  * @notify: tell the peer that words or identity have changed
  * @ring: doorbell: wake the peer's receiver of a lane; called with the lane's
  *	transmit or receive lock held
  *
  * All but @link_up, @notify and @ring may sleep, and are called by one thread
- * at a time for each peer. Words that get lost are repaired by the next
- * heartbeat, which writes all of them again.
+ * at a time for each peer. Words that get lost are repaired by a later
+ * heartbeat, with which all of them are written again.
  */
 struct ropcie_backend {
 	int (*start)(struct ropcie_adapter *a);

@@ -234,9 +234,6 @@ static bool ntb_link_up(struct ropcie_peer *peer)
 {
 	struct ropcie_ntb_peer *np = ropcie_ntb_peer(peer);
 
-	/* What was written since it went down may be lost. */
-	if (!peer->link.hw_up)
-		ropcie_word_pass_anew(&np->pass);
 	if (xchg(&np->was_down, 0)) {
 		/* Both events may have been before this look. */
 		ropcie_peer_kick(peer);

@@ -336,7 +336,8 @@ void ropcie_ntb_await_release(struct ropcie_ntb *port)
 		struct ropcie_ntb_peer *np = &port->peer[i];
 
 		np->reached = port->sender_translates && peers[i]->in;
-		np->dismissed = peers[i]->link.told;
+		np->dismissed = peers[i]->link.told &&
+				!READ_ONCE(np->was_down);
 		np->answers = 0;
 		np->looks = 0;
 		if (np->reached)

@@ -5,7 +5,7 @@
  *
  * Owns: where a word lies and how it travels. Knows nothing of its meaning:
  * that words may be lost, or read while they change, is core/peer_link.h's to
- * deal with.
+ * deal with, and what is written when core/word_pass.h's.
  *
  * Scratchpads of a port: a block for each of its peers, in the order of their
  * port numbers; each block is written by that peer only.
@@ -62,8 +62,11 @@ void ropcie_ntb_words_forget(struct ropcie_ntb *port)
 	u32 i;
 
 	for (i = 0; i < port->npeers; i++) {
-		memset(port->peer[i].msg, 0, sizeof(port->peer[i].msg));
-		ropcie_word_pass_anew(&port->peer[i].pass);
+		struct ropcie_ntb_peer *np = &port->peer[i];
+
+		memset(np->msg, 0, sizeof(np->msg));
+		memset(np->msg_low, 0, sizeof(np->msg_low));
+		memset(&np->pass, 0, sizeof(np->pass));
 	}
 }
 
@@ -106,25 +109,25 @@ static int msg_send(struct ropcie_ntb_peer *np, u32 msg)
 {
 	int try, ret = msg_try(np, msg);
 
-	for (try = 1; try < ROPCIE_MSG_TRIES && ret; try++) {
+	for (try = 1; try < ROPCIE_MSG_TRIES && ret == -EAGAIN; try++) {
 		usleep_range(ROPCIE_MSG_WAIT_US, 2 * ROPCIE_MSG_WAIT_US);
 		ret = msg_try(np, msg);
 	}
 	return ret;
 }
 
-static int word_write(void *ctx, u32 word, u32 val)
+/* The last part of a word that is two messages is its high half. */
+static int word_write(void *ctx, u32 word, u32 part, u32 val)
 {
 	struct ropcie_ntb_peer *np = ctx;
 	struct ropcie_ntb *port = np->port;
-	int ret;
 
 	if (!port->use_msg)
 		return ntb_peer_spad_write(port->ntb, np->pidx,
 					   np->own_slot * port->nwords + word,
 					   val);
-	ret = msg_send(np, ROPCIE_MSG(word, 0, val & 0xffff));
-	return ret ?: msg_send(np, ROPCIE_MSG(word, 1, val >> 16));
+	return msg_send(np, part ? ROPCIE_MSG(word, 0, val & 0xffff) :
+				   ROPCIE_MSG(word, 1, val >> 16));
 }
 
 /**
@@ -132,8 +135,8 @@ static int word_write(void *ctx, u32 word, u32 val)
  * @peer: peer
  * @words: words
  *
- * Return: 0, and the peer has all of them; an error, often -EAGAIN, as its message
- * register is still full.
+ * Return: 0, and the peer has all of them; -EAGAIN: its message register is still
+ * full; what else the NTB's driver says.
  */
 int ropcie_ntb_publish(struct ropcie_peer *peer,
 		       const struct ropcie_link_words *words)
@@ -144,11 +147,10 @@ int ropcie_ntb_publish(struct ropcie_peer *peer,
 	val[ROPCIE_NTB_ADDR_LO] = lower_32_bits(np->dma);
 	val[ROPCIE_NTB_ADDR_HI] = upper_32_bits(np->dma);
 	memcpy(val, words->w, sizeof(words->w));
-	/* They are out: now it is their heartbeat that counts. */
-	if (peer->link.told)
-		ropcie_word_pass_anew(&np->pass);
-	return ropcie_word_pass_write(&np->pass, val, np->port->nwords,
-				      word_write, np);
+	return ropcie_word_pass_write(&np->pass, &peer->link, val,
+				      np->port->nwords,
+				      np->port->use_msg ? 2 : 1, word_write,
+				      np);
 }
 
 static u32 word_read(struct ropcie_ntb_peer *np, u32 word)

@@ -22,7 +22,7 @@
 
 /* How often the peer's words are looked at before the link is up. */
 #define ROPCIE_HELLO_MS 20
-/* Before what failed at this end is tried again: so long, and so many times what it took. */
+/* Before what failed is tried again: so long, and so many times what it took. */
 #define ROPCIE_REST_JIFFIES HZ
 #define ROPCIE_REST_TIMES 4
 #define ROPCIE_REST_TOOK_MOST (15 * HZ)
@@ -477,7 +477,7 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 {
 	const struct ropcie_backend *backend = peer->adapter->backend;
 	unsigned long began;
-	bool sent;
+	int ret;
 
 	lockdep_assert_held(&peer->mutex);
 	if (todo & ROPCIE_LINK_DO_LOST)
@@ -488,10 +488,14 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 	if (todo & ROPCIE_LINK_DO_PREPARE)
 		todo |= peer_prepare(peer);
 	if (todo & ROPCIE_LINK_DO_PUBLISH) {
-		sent = !backend->publish(peer, &peer->link.own);
-		ropcie_link_published(&peer->link, sent, now_ms());
-		if ((todo & ROPCIE_LINK_DO_NOTIFY) && sent)
+		ret = backend->publish(peer, &peer->link.own);
+		ropcie_link_published(&peer->link, !ret, now_ms());
+		if ((todo & ROPCIE_LINK_DO_NOTIFY) && !ret)
 			backend->notify(peer);
+		if (ret && ret != -EAGAIN && __ratelimit(&peer->log))
+			dev_err(peer->adapter->dev,
+				"nothing can be said to peer %u: %d\n",
+				peer->index, ret);
 	}
 	began = jiffies;
 	if ((todo & ROPCIE_LINK_DO_UP) && peer_connect(peer)) {

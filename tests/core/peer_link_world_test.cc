@@ -2,6 +2,7 @@
 // Two peer links in a world that loses and delays what they say.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -18,6 +19,7 @@ constexpr uint64_t kBeatLimit = 1000;
 constexpr uint64_t kHold = 200;
 constexpr uint64_t kTick = 100;
 constexpr uint64_t kRoom = uint64_t{1} << 32;
+constexpr uint32_t kWords = ROPCIE_LW_NUM + 2;  // of the longest pass
 constexpr ropcie_link_offer kOffer = {
     .lanes = 2, .geom = {.slots = 64, .bytes = 131072}, .features = 5};
 
@@ -75,7 +77,7 @@ class World {
     uint32_t value = 0;
     int life = 0;
   };
-  using Words = std::array<Word, ROPCIE_LW_NUM>;
+  using Words = std::array<Word, kWords>;
 
   struct Side {
     ropcie_peer_link link;
@@ -135,28 +137,31 @@ class World {
   }
 
   // As through a register that may stay full: then the rest is not written now.
-  // What is travels in any order.
+  // What is travels in any order. Where it is crowded a word is two messages.
   void Publish(Side* side) {
     struct Call {
       World* world;
       int life;
       std::vector<std::pair<int, Word>> words;
     } call{.world = this, .life = side->life, .words = {}};
-    if (side->link.told) {
-      ropcie_word_pass_anew(&side->pass);
-    }
-    const bool sent = ropcie_word_pass_write(
-                          &side->pass, side->link.own.w, ROPCIE_LW_NUM,
-                          [](void* ctx, uint32_t word, uint32_t value) {
-                            auto* to = static_cast<Call*>(ctx);
-                            if (!to->world->Taken()) {
-                              return -EAGAIN;
-                            }
-                            to->words.emplace_back(
-                                word, Word{.value = value, .life = to->life});
-                            return 0;
-                          },
-                          &call) == 0;
+    const uint32_t nwords = crowded_ ? kWords : uint32_t{ROPCIE_LW_NUM};
+    uint32_t val[kWords] = {};
+    std::ranges::copy(side->link.own.w, val);
+    const bool sent =
+        ropcie_word_pass_write(
+            &side->pass, &side->link, val, nwords, crowded_ ? 2 : 1,
+            [](void* ctx, uint32_t word, uint32_t part, uint32_t value) {
+              auto* to = static_cast<Call*>(ctx);
+              if (!to->world->Taken()) {
+                return -EAGAIN;
+              }
+              if (part == 0) {
+                to->words.emplace_back(word,
+                                       Word{.value = value, .life = to->life});
+              }
+              return 0;
+            },
+            &call) == 0;
     for (const auto& [word, value] : call.words) {
       side->taken[word] = hw_up_ ? value : Word{};
     }
@@ -206,9 +211,6 @@ class World {
       words.w[i] = side->look[i].value;
     }
     const bool was_down = side->link.state == ROPCIE_LINK_DOWN;
-    if (!side->link.hw_up) {
-      ropcie_word_pass_anew(&side->pass);
-    }
     const bool hw_up = !std::exchange(side->was_down, false) && hw_up_;
     const uint32_t todo =
         ropcie_link_step(&side->link, hw_up, &words, random_.Word(), now_);

@@ -14,39 +14,53 @@ namespace {
 
 constexpr uint32_t kWords = ROPCIE_LW_NUM + 2;
 
-// Words, and a register that takes as many of them at a time as it has room
-// for.
+// Words, and a register that takes as many parts of them at a time as it has
+// room for.
 class WordPass : public testing::Test {
  protected:
   WordPass() {
+    const ropcie_link_offer offer = {
+        .lanes = 1, .geom = {.slots = 64, .bytes = 131072}, .features = 0};
+    ropcie_link_init(&link_, &offer, uint64_t{1} << 32, 1000, 100);
+    Step(true);
     for (uint32_t i = 0; i < kWords; i++) {
       val_[i] = 100 + i;
     }
   }
 
+  void Step(bool hw_up) {
+    const ropcie_link_words nobody{};
+    ropcie_link_step(&link_, hw_up, &nobody, 1, now_++);
+  }
+
   int Write(uint32_t room) {
     written_.clear();
     room_ = room;
-    return ropcie_word_pass_write(&pass_, val_.data(), kWords, Take, this);
+    return ropcie_word_pass_write(&pass_, &link_, val_.data(), kWords, parts_,
+                                  Take, this);
   }
 
   std::array<uint32_t, kWords> val_{};
+  ropcie_peer_link link_{};
   ropcie_word_pass pass_{};
-  std::vector<uint32_t> written_;
+  uint32_t parts_ = 1;
+  std::vector<uint32_t> written_;  // word * parts + part
 
  private:
-  static int Take(void* ctx, uint32_t word, uint32_t val) {
+  static int Take(void* ctx, uint32_t word, uint32_t part, uint32_t val) {
     auto* self = static_cast<WordPass*>(ctx);
     EXPECT_EQ(val, self->val_[word]);
+    EXPECT_LT(part, self->parts_);
     if (self->room_ == 0) {
       return -EAGAIN;
     }
     self->room_--;
-    self->written_.push_back(word);
+    self->written_.push_back(word * self->parts_ + part);
     return 0;
   }
 
   uint32_t room_ = 0;
+  uint64_t now_ = 1;
 };
 
 using Numbers = std::vector<uint32_t>;
@@ -71,6 +85,14 @@ TEST_F(WordPass, GoesOnWithTheWordThatWasNotTaken) {
   EXPECT_EQ(written_.size(), kWords);
 }
 
+TEST_F(WordPass, GoesOnWithTheOtherHalfOfAWord) {
+  parts_ = 2;
+  for (uint32_t part = 2 * kWords; part-- > 0;) {
+    EXPECT_EQ(Write(1), part == 0 ? 0 : -EAGAIN);
+    EXPECT_EQ(written_, Numbers{part});
+  }
+}
+
 TEST_F(WordPass, OtherWordsBeginAnew) {
   for (uint32_t word = 0; word < ROPCIE_LW_HEARTBEAT; word++) {
     EXPECT_EQ(Write(4), -EAGAIN);
@@ -85,28 +107,58 @@ TEST_F(WordPass, OtherWordsBeginAnew) {
 }
 
 TEST_F(WordPass, BeginsAnewBehindALinkThatWasDown) {
-  EXPECT_EQ(Write(4), -EAGAIN);
-  ropcie_word_pass_anew(&pass_);
-  EXPECT_EQ(Write(kWords), 0);
-  EXPECT_EQ(written_.size(), kWords);
+  for (const bool written_while_down : {false, true}) {
+    EXPECT_EQ(Write(4), -EAGAIN);
+    Step(false);
+    if (written_while_down) {
+      EXPECT_EQ(Write(3), -EAGAIN);
+      EXPECT_EQ(written_, (Numbers{8, 7, 6}));
+    }
+    Step(true);
+    EXPECT_EQ(Write(kWords), 0);
+    EXPECT_EQ(written_.size(), kWords);
+  }
 }
 
-TEST_F(WordPass, AnyRegisterThatTakesWordsTakesAll) {
+// What is out is repeated; its heartbeat is not kept waiting by that.
+TEST_F(WordPass, HeartbeatFirstOnceAllAreOut) {
+  parts_ = 2;
+  EXPECT_EQ(Write(2 * kWords), 0);
+  ropcie_link_published(&link_, true, 1);
+  ASSERT_TRUE(link_.told);
+  EXPECT_EQ(Write(1), -EAGAIN);
+  EXPECT_EQ(written_, Numbers{13});
+  EXPECT_EQ(Write(3), -EAGAIN);
+  EXPECT_EQ(written_, (Numbers{12, 11, 10}));
+  EXPECT_EQ(Write(2), -EAGAIN);
+  EXPECT_EQ(written_, (Numbers{13, 12}));
+  EXPECT_EQ(Write(14), 0);
+  EXPECT_EQ(written_.size(), 14U);
+  // Others are new, and go from the first to the last.
+  EXPECT_EQ(Write(3), -EAGAIN);
+  link_.told = false;
+  val_[ROPCIE_LW_ACK]++;
+  EXPECT_EQ(Write(1), -EAGAIN);
+  EXPECT_EQ(written_, Numbers{17});
+}
+
+TEST_F(WordPass, AnyRegisterThatTakesPartsTakesAll) {
   Random random(1);
   int calls = 0;
 
+  parts_ = 2;
   for (int pass = 0; pass < 1000; pass++) {
     val_[ROPCIE_LW_EPOCH]++;
     uint32_t room = 0;
     do {
       calls++;
       val_[ROPCIE_LW_HEARTBEAT]++;
-      for (room = 0; room < kWords && random.OneIn(3); room++) {
+      for (room = 0; room < 2 * kWords && random.OneIn(3); room++) {
       }
     } while (Write(room) != 0);
   }
-  // Half a word in a call; from the top it would take 3^9 calls.
-  EXPECT_LT(calls, 1000 * 20);
+  // Half a part in a call; from the top it would take 3^18 calls.
+  EXPECT_LT(calls, 1000 * 40);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 namespace ropcie::sim {
 namespace {
@@ -70,6 +69,7 @@ void Node::Boot() {
     peer.up = false;
     peer.broken = false;
     peer.copies.clear();
+    peer.pass = {};
     ropcie_link_init(&peer.link, &kOffer,
                      ropcie_link_offer_size(&peer.out->offer()), kBeatLimit,
                      kHold);
@@ -89,17 +89,28 @@ void Node::Clean(Peer* peer) {
   }
 }
 
-// Through a register that may stay full: then the rest is not written.
+// Through a register that may stay full: then the rest is written later.
 void Node::PublishWords(Peer* peer) {
-  int order[ROPCIE_LW_NUM];
-  std::iota(std::begin(order), std::end(order), 0);
-  for (size_t i = ROPCIE_LW_NUM; i > 1; i--) {
-    std::swap(order[i - 1], order[env_->random.Below(i)]);
+  struct Call {
+    Random* random;
+    std::vector<uint32_t> taken;
+  } call{.random = &env_->random, .taken = {}};
+  const bool sent =
+      ropcie_word_pass_write(
+          &peer->pass, &peer->link, peer->link.own.w, ROPCIE_LW_NUM, 1,
+          [](void* ctx, uint32_t word, uint32_t, uint32_t) {
+            auto* to = static_cast<Call*>(ctx);
+            if (to->random->OneIn(64)) {
+              return -EAGAIN;
+            }
+            to->taken.push_back(word);
+            return 0;
+          },
+          &call) == 0;
+  for (size_t i = call.taken.size(); i > 1; i--) {
+    std::swap(call.taken[i - 1], call.taken[env_->random.Below(i)]);
   }
-  const bool sent = !env_->random.OneIn(16);
-  const uint64_t n =
-      sent ? std::size(order) : env_->random.Below(std::size(order));
-  for (const int word : std::span(order).first(n)) {
+  for (const uint32_t word : call.taken) {
     __le32* view = &peer->out->words_view()[word];
     *view = peer->link.own.w[word];
     peer->out->Post(view, sizeof(*view));

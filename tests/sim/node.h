@@ -106,6 +106,7 @@ class Node {
     Bridge* bridge = nullptr;
     bool honest = true;
     ropcie_peer_link link{};
+    ropcie_word_pass pass{};
     std::vector<LaneEnd> lanes = std::vector<LaneEnd>(kLanes);
     std::vector<Copy> copies;
     bool up = false;
