@@ -223,7 +223,8 @@ at_stage() {
 	grep -qx "at $1" "$LAB_OUT/stage.$1.$NODE" || ended "${staged[$1]}"
 }
 
-# start_stages: a program at each of them. They leave the processor to others: some never sleep.
+# start_stages: a program at each of them. Some never sleep: they share with a bystander what
+# others leave of the processor.
 start_stages() {
 	local stage
 
