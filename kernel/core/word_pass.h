@@ -12,16 +12,36 @@
 #include "peer_link.h"
 
 /**
- * struct ropcie_word_pass - how far the words have got; all zero at first
+ * struct ropcie_word_pass - how far the words have got; zero it with ropcie_link_init()
  * @left: parts still to write, those with the lowest numbers; 0: a pass begins
- * @hw_changes: the link's, of those that are written
+ * @beat_left: parts of the heartbeat that goes before them; 0: the next one does
+ * @hw_changes: the link's, of what is written
  * @words: what they are, heartbeat apart
  */
 struct ropcie_word_pass {
 	u32 left;
+	u32 beat_left;
 	u32 hw_changes;
 	u32 words[ROPCIE_LW_HEARTBEAT];
 };
+
+/* The *@left parts from number @first on, backwards. */
+static inline int
+ropcie_word_pass_parts(u32 *left, u32 first, const u32 *val, u32 parts,
+		       int (*write)(void *ctx, u32 word, u32 part, u32 val),
+		       void *ctx)
+{
+	u32 next;
+	int ret;
+
+	for (; *left; --*left) {
+		next = first + *left - 1;
+		ret = write(ctx, next / parts, next % parts, val[next / parts]);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
 
 /**
  * ropcie_word_pass_write() - write what is left of a pass, or all of the next one
@@ -35,11 +55,9 @@ struct ropcie_word_pass {
  * @ctx: for @write
  *
  * Words and parts go backwards: what lies behind the link words is there when those
- * say "ready". The heartbeat of a pass may be an earlier one.
- *
- * Other words, and those that may be lost as the link was down, begin anew. Once all
- * are out nobody waits for any but the heartbeat: it is what each call begins with then,
- * and the link words follow as far as they are taken.
+ * say "ready". Other words, and those that may be lost as the link was down, begin
+ * anew. Once all are out they are repeated, and the peer waits for nothing but the
+ * heartbeat: it goes before what is left then. It may be an earlier one.
  *
  * Return: 0, and all words of a pass have been written, or what @write says.
  */
@@ -50,30 +68,26 @@ ropcie_word_pass_write(struct ropcie_word_pass *pass,
 		       int (*write)(void *ctx, u32 word, u32 part, u32 val),
 		       void *ctx)
 {
-	const u32 behind_beat = ROPCIE_LW_HEARTBEAT * parts;
-	u32 left = pass->left;
-	u32 next;
-	int ret = 0;
+	int ret;
 
 	if (pass->hw_changes != l->hw_changes ||
 	    memcmp(pass->words, val, sizeof(pass->words))) {
 		pass->hw_changes = l->hw_changes;
 		memcpy(pass->words, val, sizeof(pass->words));
-		left = 0;
+		pass->left = 0;
 	}
-	if (l->told && left <= behind_beat)
-		left = behind_beat + parts;
-	else if (!left)
-		left = nwords * parts;
-	while (left) {
-		next = left - 1;
-		ret = write(ctx, next / parts, next % parts, val[next / parts]);
+	if (!pass->left)
+		pass->left = nwords * parts;
+	if (l->told) {
+		if (!pass->beat_left)
+			pass->beat_left = parts;
+		ret = ropcie_word_pass_parts(&pass->beat_left,
+					     ROPCIE_LW_HEARTBEAT * parts, val,
+					     parts, write, ctx);
 		if (ret)
-			break;
-		left = next;
+			return ret;
 	}
-	pass->left = left;
-	return ret;
+	return ropcie_word_pass_parts(&pass->left, 0, val, parts, write, ctx);
 }
 
 #endif /* ROPCIE_CORE_WORD_PASS_H */

@@ -161,6 +161,7 @@ struct ropcie_lane {
  * @rests: something has failed, and is not tried before @rest_until
  * @rest_until: jiffies
  * @window_error: why a window could not be had, which people have been told; or 0
+ * @words_error: why nothing can be said, likewise
  * @work: calls ropcie_link_step() at each event and heartbeat
  * @dma: copies large payloads, or NULL; senders read it under RCU
  * @log: how often the log tells of it: its own, so that no peer can keep the log from
@@ -197,6 +198,7 @@ struct ropcie_peer {
 	bool rests;
 	unsigned long rest_until;
 	int window_error;
+	int words_error;
 	struct delayed_work work;
 	struct ropcie_dma __rcu *dma;
 	struct ratelimit_state log;

@@ -336,6 +336,7 @@ void ropcie_ntb_await_release(struct ropcie_ntb *port)
 		struct ropcie_ntb_peer *np = &port->peer[i];
 
 		np->reached = port->sender_translates && peers[i]->in;
+		/* What was said to a link that has gone since then may be lost. */
 		np->dismissed = peers[i]->link.told &&
 				!READ_ONCE(np->was_down);
 		np->answers = 0;

@@ -472,6 +472,18 @@ static u32 peer_prepare(struct ropcie_peer *peer)
 	return 0;
 }
 
+/* A full register is no error. Once for each, as for those of a window. */
+static void peer_words_result(struct ropcie_peer *peer, int ret)
+{
+	if (ret == -EAGAIN || ret == peer->words_error)
+		return;
+	peer->words_error = ret;
+	if (ret)
+		dev_err(peer->adapter->dev,
+			"nothing can be said to peer %u: %d\n", peer->index,
+			ret);
+}
+
 /* Carry out what the handshake asks for, in the order that it asks for. */
 static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 {
@@ -492,10 +504,7 @@ static void peer_carry_out(struct ropcie_peer *peer, u32 todo)
 		ropcie_link_published(&peer->link, !ret, now_ms());
 		if ((todo & ROPCIE_LINK_DO_NOTIFY) && !ret)
 			backend->notify(peer);
-		if (ret && ret != -EAGAIN && __ratelimit(&peer->log))
-			dev_err(peer->adapter->dev,
-				"nothing can be said to peer %u: %d\n",
-				peer->index, ret);
+		peer_words_result(peer, ret);
 	}
 	began = jiffies;
 	if ((todo & ROPCIE_LINK_DO_UP) && peer_connect(peer)) {
@@ -616,6 +625,7 @@ void ropcie_peer_stop(struct ropcie_peer *peer)
 		peer_kill(peer);
 	peer->link_ready = false;
 	peer->window_error = 0;
+	peer->words_error = 0;
 	peer->rests = false;
 	mutex_unlock(&peer->mutex);
 }

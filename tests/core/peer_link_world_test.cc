@@ -26,9 +26,12 @@ constexpr ropcie_link_offer kOffer = {
 // Two sides whose words travel one by one, late, and sometimes not at all;
 // either may crash at any point and leave its words behind. Each word carries,
 // unseen by the code, the number of the life (the hello) that wrote it.
+//
+// Crowded: words are two messages of a register that has room for one of three,
+// also when trouble is over. What it has taken comes in order, while the link
+// is up. Behind the link words lie two more, which are not in CHECK.
 class World {
  public:
-  // Crowded: two of three words are not taken, also when trouble is over.
   World(uint64_t seed, bool crowded) : random_(seed), crowded_(crowded) {
     for (Side& side : sides_) {
       Boot(&side);
@@ -78,12 +81,18 @@ class World {
     int life = 0;
   };
   using Words = std::array<Word, kWords>;
+  struct Message {
+    uint32_t word = 0;
+    uint32_t part = 0;
+    Word value;
+  };
 
   struct Side {
     ropcie_peer_link link;
     ropcie_link_offer offer;
     Words visible{};  // as the other side reads them
-    std::vector<std::pair<int, Word>> in_flight;
+    Words low{};      // halves of those to come
+    std::vector<Message> in_flight;
     ropcie_word_pass pass{};
     Words taken{};  // since the link was down last
     bool was_down = false;
@@ -91,6 +100,7 @@ class World {
     std::vector<int> to_read;
     uint64_t stalled_until = 0;
     int life = 0;
+    uint32_t boot = 0;        // what its words behind the link words say
     int partner = 0;          // life of the other side that it prepared for
     int acknowledged_in = 0;  // own life whose acknowledge was all written
     bool up = false;
@@ -111,10 +121,13 @@ class World {
     side->pass = {};
     side->taken = {};
     if (crowded_) {
-      Other(side)->visible = {};  // where a side keeps what messages brought
+      // Where a side keeps what messages brought.
+      Other(side)->visible = {};
+      Other(side)->low = {};
     }
     side->to_read.clear();
     side->life = next_life_++;
+    side->boot = random_.Word();
     side->partner = 0;
     side->up = false;
   }
@@ -137,42 +150,47 @@ class World {
   }
 
   // As through a register that may stay full: then the rest is not written now.
-  // What is travels in any order. Where it is crowded a word is two messages.
   void Publish(Side* side) {
     struct Call {
       World* world;
       int life;
-      std::vector<std::pair<int, Word>> words;
-    } call{.world = this, .life = side->life, .words = {}};
-    const uint32_t nwords = crowded_ ? kWords : uint32_t{ROPCIE_LW_NUM};
+      std::vector<Message> messages;
+    } call{.world = this, .life = side->life, .messages = {}};
     uint32_t val[kWords] = {};
     std::ranges::copy(side->link.own.w, val);
+    val[ROPCIE_LW_NUM] = side->boot;
+    val[ROPCIE_LW_NUM + 1] = ~side->boot;
     const bool sent =
         ropcie_word_pass_write(
-            &side->pass, &side->link, val, nwords, crowded_ ? 2 : 1,
+            &side->pass, &side->link, val,
+            crowded_ ? kWords : uint32_t{ROPCIE_LW_NUM}, crowded_ ? 2 : 1,
             [](void* ctx, uint32_t word, uint32_t part, uint32_t value) {
               auto* to = static_cast<Call*>(ctx);
               if (!to->world->Taken()) {
                 return -EAGAIN;
               }
-              if (part == 0) {
-                to->words.emplace_back(word,
-                                       Word{.value = value, .life = to->life});
-              }
+              to->messages.push_back(
+                  {.word = word,
+                   .part = part,
+                   .value = {.value = value, .life = to->life}});
               return 0;
             },
             &call) == 0;
-    for (const auto& [word, value] : call.words) {
-      side->taken[word] = hw_up_ ? value : Word{};
+    for (const Message& message : call.messages) {
+      if (message.part == 0) {
+        side->taken[message.word] = hw_up_ ? message.value : Word{};
+      }
     }
     for (int i = 0;
          i < ROPCIE_LW_HEARTBEAT && sent && side->link.hw_up && !side->was_down;
          i++) {
       ASSERT_TRUE(IsOut(*side, i)) << "word " << i << " is thought to be out";
     }
-    Shuffle(&call.words);
-    side->in_flight.insert(side->in_flight.end(), call.words.begin(),
-                           call.words.end());
+    if (!crowded_) {
+      Shuffle(&call.messages);
+    }
+    side->in_flight.insert(side->in_flight.end(), call.messages.begin(),
+                           call.messages.end());
     ropcie_link_published(&side->link, sent, now_);
     if (sent && side->link.state == ROPCIE_LINK_READY) {
       side->acknowledged_in = side->life;
@@ -181,9 +199,18 @@ class World {
 
   void Deliver(Side* side) {
     for (int i = 0; i < 4 && !side->in_flight.empty(); i++) {
-      const auto [word, value] = side->in_flight.front();
+      const auto [word, part, value] = side->in_flight.front();
       side->in_flight.erase(side->in_flight.begin());
-      if (hw_up_ && !(trouble_ && random_.OneIn(20))) {
+      if (!hw_up_ || (!crowded_ && trouble_ && random_.OneIn(20))) {
+        continue;
+      }
+      if (part != 0) {
+        side->low[word] = value;
+      } else if (crowded_) {
+        side->visible[word] = {.value = (value.value & 0xffff0000) |
+                                        (side->low[word].value & 0xffff),
+                               .life = value.life};
+      } else {
         side->visible[word] = value;
       }
     }
@@ -268,6 +295,10 @@ class World {
       ASSERT_EQ(ropcie_link_geom_pack(&other->offer),
                 ropcie_link_geom_pack(&side->link.peer_offer));
       ASSERT_EQ(other->offer.features, side->link.peer_offer.features);
+      if (crowded_) {
+        ASSERT_EQ(other->visible[ROPCIE_LW_NUM].value, other->boot);
+        ASSERT_EQ(other->visible[ROPCIE_LW_NUM + 1].value, ~other->boot);
+      }
     }
   }
 

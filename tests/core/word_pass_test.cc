@@ -120,7 +120,7 @@ TEST_F(WordPass, BeginsAnewBehindALinkThatWasDown) {
   }
 }
 
-// What is out is repeated; its heartbeat is not kept waiting by that.
+// What is out is repeated; the heartbeat is not kept waiting by that.
 TEST_F(WordPass, HeartbeatFirstOnceAllAreOut) {
   parts_ = 2;
   EXPECT_EQ(Write(2 * kWords), 0);
@@ -129,13 +129,14 @@ TEST_F(WordPass, HeartbeatFirstOnceAllAreOut) {
   EXPECT_EQ(Write(1), -EAGAIN);
   EXPECT_EQ(written_, Numbers{13});
   EXPECT_EQ(Write(3), -EAGAIN);
-  EXPECT_EQ(written_, (Numbers{12, 11, 10}));
-  EXPECT_EQ(Write(2), -EAGAIN);
-  EXPECT_EQ(written_, (Numbers{13, 12}));
-  EXPECT_EQ(Write(14), 0);
-  EXPECT_EQ(written_.size(), 14U);
-  // Others are new, and go from the first to the last.
+  EXPECT_EQ(written_, (Numbers{12, 17, 16}));
   EXPECT_EQ(Write(3), -EAGAIN);
+  EXPECT_EQ(written_, (Numbers{13, 12, 15}));
+  EXPECT_EQ(Write(17), 0);
+  EXPECT_EQ(written_, (Numbers{13, 12, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3,
+                               2, 1, 0}));
+  // Others are new, and go from the first to the last.
+  EXPECT_EQ(Write(4), -EAGAIN);
   link_.told = false;
   val_[ROPCIE_LW_ACK]++;
   EXPECT_EQ(Write(1), -EAGAIN);
