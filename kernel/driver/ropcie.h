@@ -252,7 +252,7 @@ struct ropcie_shared {
  * uverbs looks at wc->qp->qp_num after poll_cq has returned, when another
  * thread may have destroyed the QP. So that is not the QP: it is given to
  * another one only after many more have been destroyed, and freed with the
- * device.
+ * device, which so has a few more names than it has had such QPs at once.
  */
 struct ropcie_wc_name {
 	struct ib_qp ibqp;

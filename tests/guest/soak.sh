@@ -236,6 +236,13 @@ nvme_losses() {
 	nvme_over "$who" cut_for "$how" "$long"
 }
 
+# RoPCIe keeps a name for completions for as many queue pairs as there have been at once, until
+# it is unloaded (struct ropcie_wc_name). There are as many of them from the start as `limits`
+# asks for, or memory would depend on which node had its modules loaded again before.
+make_names() {
+	NODE=1 NODES=1 run rop_many_qps --qps 1200 --timeout $((2 * patience))
+}
+
 # The upper modules of a node go under traffic, and come back.
 reload() {
 	local first
@@ -256,6 +263,7 @@ reload() {
 		wait "$hog" || fail "rop_hog whose peer has lost its modules: $(<"$hog_log")"
 	fi
 	expect_reachable "node$who has loaded $first and those above"
+	[ "$NODE" != "$who" ] || make_names
 }
 
 # draw_episode: sets $kind, and $busy if rop_hog has to run, too.
@@ -305,6 +313,7 @@ episode() {
 
 [ "$NODE" != 1 ] || rm -f "$over"
 first_objects=$(objects)
+make_names
 lab-barrier soak
 while :; do
 	[ "$NODE" != 1 ] || [ "$SECONDS" -lt "$end" ] || touch "$over"
